@@ -7,10 +7,11 @@ from typing import Any
 
 import pandas as pd
 
+from pareto.analysis.naming import SIMULATED, USUAL
 from pareto.analysis.runs.manifest import section, sessions, within
-from pareto.analysis.runs.setups import SIMULATED, TUNED
 from pareto.protocol.constants import KEPT_BYTES
 
+TUNED = USUAL["allocator"]
 _KEEPS = (
     "keeps freed memory for later runs, as a deployed program does with "
     f"MALLOC_MMAP_THRESHOLD_={KEPT_BYTES} MALLOC_TRIM_THRESHOLD_={KEPT_BYTES} MALLOC_ARENA_MAX=1 "

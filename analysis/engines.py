@@ -1,42 +1,14 @@
-"""The engine of each row, and those at work on its hosts. Each engine of a run is a setup of its own."""
+"""The engines at work on the hosts of each row."""
 
 from __future__ import annotations
 
 import pandas as pd
 
+from pareto.analysis.naming import USUAL
 from pareto.analysis.points import cuts, hosts, nothing_crosses
 
-EAGER = "eager"
+EAGER = USUAL["engine"]
 """The engine of a trial for which nothing was built: the base that others are compared with."""
-BUT_ENGINE, BUT_FACTORS = "setup_but_engine", "setup_but_factors"
-"""Columns that trials have where `setup` names a factor, such as an engine: the setup without it, and without any."""
-
-
-def engines(rows: pd.DataFrame) -> pd.Series:
-    """The engine of each row."""
-    return told(rows, "engine", EAGER)
-
-
-def told(rows: pd.DataFrame, column: str, usual: str) -> pd.Series:
-    """Each row's value in a column, in text; the usual one where that is not recorded."""
-    values = rows.get(column, pd.Series("", index=rows.index)).astype("str")
-    return values.replace("", usual)
-
-
-def setup_of(setup: str, engine: str) -> str:
-    """The setup of trials of an engine, where several were measured: `edge_cpu=0.25 onnx`, or `onnx`."""
-    return f"{setup} {engine}".strip()
-
-
-def without_engine(rows: pd.DataFrame, part: str = BUT_ENGINE) -> pd.Series:
-    """The setup of each row without its engine: what is the same for trials that differ by their engines alone."""
-    setup = rows["setup"].astype("str")
-    return rows.get(part, setup).astype(object).fillna(setup).astype("str")
-
-
-def without_factors(rows: pd.DataFrame) -> pd.Series:
-    """The setup of each row without what a trial may differ by: what hosts and settings have in common."""
-    return without_engine(rows, BUT_FACTORS)
 
 
 def of_role(named: str, role: str, usual: str = EAGER) -> str:
@@ -49,7 +21,7 @@ def at_work(rows: pd.DataFrame) -> pd.Series:
 
     Trials of one point that have the same here are the same treatment.
     """
-    named = rows[["model", "point"]].astype("str").assign(engine=engines(rows))
+    named = rows[["model", "point", "engine"]].astype("str")
     alone = named[nothing_crosses(rows)].drop_duplicates("model", keep="last")
     last = {model: cuts(point)[0] for model, point in zip(alone["model"], alone["point"], strict=True)}
     works = named.drop_duplicates()

@@ -23,14 +23,13 @@ from pareto.analysis.fronts import answer, energy, quality
 from pareto.analysis.fronts.front import fronts
 from pareto.analysis.fronts.objectives import DEFAULT, chosen
 from pareto.analysis.fronts.where import Where
-from pareto.analysis.naming import count, some
-from pareto.analysis.points import CONDITION, competing
+from pareto.analysis.naming import LETTERS, SIMULATED, count, some
+from pareto.analysis.points import BUT_CODEC, CONDITION, competing
 from pareto.analysis.prediction import compared
 from pareto.analysis.prediction.network import Network, networks
 from pareto.analysis.runs import requests
 from pareto.analysis.runs.load import Joined, Run, Runs, joined, links
 from pareto.analysis.runs.manifest import common_profiles, within
-from pareto.analysis.runs.setups import SIMULATED
 from pareto.analysis.runs.struck import with_struck
 from pareto.analysis.standing import measured_again, sentences, status_words
 from pareto.analysis.statistics import host_load, noise, stability, testbeds
@@ -40,8 +39,6 @@ from pareto.basics.escaping import short
 from pareto.protocol.errors import UserError
 from pareto.remote.link.units import percent
 
-FIGURE = ["model", "netem", "batch_size", "in_flight_asked", "setup"]
-"""The columns that are the same all over a figure; backends and codecs are in it together."""
 FIGURES = ("auto", "all", "none")
 CHANCE = (
     "no top-1 is shown: the weights are random (--weights seeded), so classes are right by chance only; give "
@@ -249,8 +246,7 @@ def _answer(findings: Findings, rows: pd.DataFrame) -> None:
 def _predict(findings: Findings, named: Sequence[Path]) -> None:
     """Forecasts of model profiles beside what was measured, and the profiles that say nothing."""
     profiles, unread = compared.profiles_of([run.folder for run in findings.runs], named)
-    eager = compared.of_eager(findings.front, findings.trials)
-    findings.prediction = compared.compared(eager, profiles, findings.manifests)
+    findings.prediction = compared.compared(findings.front, profiles, findings.manifests)
     told = [*unread, *compared.unused(profiles, findings.manifests), *compared.sentences(findings.prediction)]
     findings.notes += told
     findings.remarks += told
@@ -315,10 +311,10 @@ def _note(findings: Findings, rows: pd.DataFrame, measured: pd.DataFrame) -> Non
     ]
     if rows.empty:
         findings.notes.append("no trial has ended yet: nothing to show")
-    for key, shown in rows.groupby(FIGURE, dropna=False):
+    for key, shown in rows.groupby(BUT_CODEC, dropna=False):
         name = " ".join(figure_name(shown, rows))
         if shown[["latency_s", "throughput_ips"]].isna().any(axis=1).all():
-            findings.notes.append(nothing_valid(trials.groupby(FIGURE).get_group(key), name))
+            findings.notes.append(nothing_valid(trials.groupby(BUT_CODEC).get_group(key), name))
         else:
             findings.notes += energies_of_different_devices(shown, name)
             findings.notes += best_points(shown, name)
@@ -326,16 +322,14 @@ def _note(findings: Findings, rows: pd.DataFrame, measured: pd.DataFrame) -> Non
 
 
 def figure_name(rows: pd.DataFrame, every: pd.DataFrame) -> tuple[str, ...]:
-    """Model and profile; with batch size, depth and setup where there are several."""
+    """Model and profile; with the other parts of the condition that differ."""
     first = rows.iloc[0]
-    return (
-        str(first["model"]),
-        str(first["netem"]),
-        *([f"b{first['batch_size']}"] if every["batch_size"].nunique() > 1 else []),
-        *([f"d{first['in_flight_asked']}"] if every["in_flight_asked"].nunique() > 1 else []),
-        *([str(first["setup"])] if first["setup"] else []),
-        *([str(first["codec"])] if rows["codec"].nunique() < every["codec"].nunique() else []),
-    )
+    several = [
+        f"{letter}{first[name]}"
+        for name, letter in LETTERS.items()
+        if name in rows and rows[name].nunique() < every[name].nunique()
+    ]
+    return (str(first["model"]), str(first["netem"]), *several, *filter(None, [str(first["setup"])]))
 
 
 def best_points(rows: pd.DataFrame, name: str) -> Iterator[str]:

@@ -11,11 +11,10 @@ import pandas as pd
 from jinja2 import Environment, StrictUndefined
 
 from pareto.analysis import allocators
-from pareto.analysis.naming import backends, count, family, listed
+from pareto.analysis.naming import SIMULATED, count, family, listed, transports
 from pareto.analysis.points import CELL, cuts
 from pareto.analysis.runs.load import Joined, links
 from pareto.analysis.runs.manifest import directions, section, sessions, within
-from pareto.analysis.runs.setups import SIMULATED
 from pareto.analysis.standing import stands, status_words
 from pareto.analysis.statistics.samples import LEAST_VALUES
 from pareto.basics.escaping import short
@@ -88,7 +87,7 @@ def _values(runs: Joined) -> dict[str, Any]:
             for name, of in trials.groupby("model", observed=True)["point"]
         },
         "most_named": MOST_NAMED,
-        "backends": list(filter(None, backends(trials))),
+        "backends": transports(trials),
         "hosts": hosts,
         "allocators": allocators.sentences(trials, manifests),
         "profiles": [

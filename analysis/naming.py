@@ -14,8 +14,34 @@ if TYPE_CHECKING:
 
 _TRANSPORT = re.compile(r"([^:]*)(?::([0-9]+|basic)(?![^:]))?(?::(tls)(?![^:]))?")
 """As the harness declares them (`pareto.remote.backends.registry`); a test holds the two together."""
-NONE = ""
-"""The backend of a point where nothing crosses."""
+NONE = "none"
+"""The backend of a point where nothing crosses; and no codec."""
+USUAL = {
+    "codec": NONE,
+    "engine": "eager",
+    "in_flight_asked": "auto",
+    "prefetch_asked": "0",
+    "allocator": "tuned",
+}
+"""The factors of a trial, and what it did that says nothing of one: this goes without saying."""
+IN_WORDS = {
+    "codec": "codec {}",
+    "engine": "engine {}",
+    "in_flight_asked": "{} in flight",
+    "prefetch_asked": "prefetch {}",
+    "allocator": "allocator {}",
+}
+LETTERS = {
+    "batch_size": "b",
+    "codec": "",
+    "engine": "",
+    "in_flight_asked": "d",
+    "prefetch_asked": "p",
+    "allocator": "",
+}
+"""What stands before the value of a factor in the names of files."""
+SIMULATED = "simulated"
+"""A manifest's key, and the setup of its trials: nothing of such a run was measured."""
 ANY = "any"
 """The same in a table."""
 ANY_NOTE = f"{ANY} = nothing crosses, all backends are the same"
@@ -30,6 +56,11 @@ def backends(rows: pd.DataFrame) -> list[str]:
     nothing crosses there.
     """
     return sorted(map(str, rows["backend"].unique()), key=place)
+
+
+def transports(rows: pd.DataFrame) -> list[str]:
+    """The `backends` without none."""
+    return [name for name in backends(rows) if name != NONE]
 
 
 def place(backend: str) -> tuple[bool, bool, str, int, str]:
@@ -55,7 +86,7 @@ def cell_names(rows: pd.DataFrame) -> pd.Series:
     names = backend.where(crosses, ANY)
     if "codec" in rows and rows.loc[crosses, "codec"].nunique() > 1:
         codec = rows["codec"].astype("str")
-        names = names.where(~crosses | codec.isin(["", "none"]), names + " " + codec)
+        names = names.where(~crosses | codec.isin(["", NONE]), names + " " + codec)
     return names + " " + rows["point"].astype("str")
 
 
@@ -66,7 +97,7 @@ def transport(backend: str) -> str:
 
 def secure(backend: str) -> str:
     """How a backend encrypts: `tls` or `none`; empty where nothing crosses."""
-    return "" if backend == NONE else _parts(backend)[2] or "none"
+    return "" if backend == NONE else _parts(backend)[2] or NONE
 
 
 def _parts(backend: str) -> tuple[str, str, str]:
@@ -104,9 +135,11 @@ def _shortened(name: str, limit: int) -> str:
     return f"{name[: limit // 3]}…{name[-(limit - limit // 3 - 1) :]}"
 
 
-def in_flight(depth: str) -> str:
-    """`4 in flight`; nothing where their number was left to the harness."""
-    return "" if depth == "auto" else f"{depth} in flight"
+def unusual(row: Mapping[Any, Any] | pd.Series, *but: str) -> list[str]:
+    """`codec int8`, `engine onnx`, `4 in flight`: the factors of a row that are not as usual, without those of `but`;
+    a row may lack some."""
+    known = {name: str(row.get(name) or usual) for name, usual in USUAL.items() if name not in but}
+    return [IN_WORDS[name].format(value) for name, value in known.items() if value != USUAL[name]]
 
 
 def file_stem(*parts: object) -> str:
@@ -134,9 +167,7 @@ def subject(row: Mapping[Hashable, Any] | pd.Series) -> str:
 
 def condition_title(row: Mapping[Hashable, Any] | pd.Series) -> str:
     """`mobilenet_v2 at wifi, batch size 1, 4 in flight`: what is the same for all that is compared."""
-    codec = "" if row["codec"] in ("", "none") else f"codec {row['codec']}"
-    parts = (subject(row), f"batch size {row['batch_size']}", codec, in_flight(row["in_flight_asked"]))
-    return ", ".join(filter(None, parts))
+    return ", ".join((subject(row), f"batch size {row['batch_size']}", *unusual(row)))
 
 
 def cell_title(row: Mapping[Any, Any] | pd.Series) -> str:

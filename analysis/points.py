@@ -13,7 +13,7 @@ from pareto.analysis import naming
 from pareto.analysis.schema import BETWEEN, STANDS
 from pareto.analysis.standing import stands, statuses
 
-CONDITION = ["model", "netem", "batch_size", "codec", "in_flight_asked", "setup"]
+CONDITION = ["model", "netem", "batch_size", *naming.USUAL, "setup"]
 """The columns that are the same for all points that are compared. `setup` tells runs of other settings apart."""
 BUT_CODEC = [name for name in CONDITION if name != "codec"]
 CELL = [*CONDITION, "backend", "point"]
@@ -28,7 +28,7 @@ NONE = naming.NONE
 """The backend of a point where nothing crosses."""
 STANDS_FOR, AT_WORK = "stands_for", "codec_at_work"
 """Columns: the codecs that a trial's cell stands for; in a row of one of them, the codec that was measured."""
-NO_CODEC = "none"
+NO_CODEC = naming.USUAL["codec"]
 _PLACE = "its place among the rows"
 _OF_POINT = ["model", "setup", "point"]
 _OF_ROUND = [*(name for name in TRIAL if name != "backend"), "testbed", "position", "host"]

@@ -10,20 +10,20 @@ from typing import Any
 import pandas as pd
 
 from pareto.analysis.advice import engines
-from pareto.analysis.advice.observed import CELL, WORK, WORKLOAD, observe, workloads
+from pareto.analysis.advice.observed import CELL, OVER_ENGINES, WORK, WORKLOAD, observe, workloads
 from pareto.analysis.advice.predict import Ensemble, Validation, advisable, validate
 from pareto.analysis.advice.ranking import TOSS_UP, Ranking, answer, ranking
 from pareto.analysis.advice.rivals import Tried, with_bytes
-from pareto.analysis.engines import without_engine, work_names
+from pareto.analysis.engines import work_names
 from pareto.analysis.fronts.cells import BOUNDS
 from pareto.analysis.fronts.quality import LIMITS
 from pareto.analysis.fronts.where import Where
-from pareto.analysis.naming import in_flight
+from pareto.analysis.naming import unusual
 from pareto.analysis.points import CONDITION, NO_CODEC, competing, cuts, pooled
 from pareto.analysis.prediction.network import Network, networks
 from pareto.analysis.runs.manifest import input_type
 from pareto.analysis.standing import stands
-from pareto.analysis.statistics.noise import floors, over_engines
+from pareto.analysis.statistics.noise import floors
 from pareto.analysis.wording import ALONE, EDGE, KEEP, SERVER, more
 from pareto.protocol.errors import UserError
 from pareto.remote.link.units import percent, rate
@@ -89,7 +89,7 @@ def advise(
     losses. All engines compete, as the results of each are proven. struck_off: of `analysis.runs.struck`. Raises
     `UserError`, one line.
     """
-    known, floor = networks(manifests), over_engines(floors(trials), trials)
+    known, floor = networks(manifests), floors(trials)
     found: list[tuple[pd.Series, Advice]] = []
     unfit: list[UserError] = []
     refused: list[UserError] = []
@@ -126,7 +126,7 @@ def advise(
         except UserError as error:
             refused.append(error)
             continue
-        first = observed.cells.iloc[0]
+        first = _workload(rows)
         head = title({**first, "codec": NO_CODEC if over_codecs else first["codec"]})
         beyond = _beyond(network, list(measured.values()))
         found.append((first, Advice(head, network, objective, where, measured, ranked, validation, beyond)))
@@ -141,9 +141,7 @@ def title(row: Mapping[Any, Any], netem: str = "") -> str:
     """`mobilenet_v2 at wifi, batch size 8`: without what goes without saying."""
     name = f"{row['model']} at {netem}" if netem else row["model"]
     batch = f"batch size {row['batch_size']}" if row["batch_size"] != 1 else ""
-    codec = f"codec {row['codec']}" if row["codec"] not in ("", NO_CODEC) else ""
-    parts = (name, batch, codec, in_flight(row["in_flight_asked"]), row["setup"])
-    return ", ".join(str(part) for part in parts if part)
+    return ", ".join(str(part) for part in (name, batch, *unusual(row), row.get("setup")) if part)
 
 
 def sentence(advice: Advice) -> str:
@@ -228,7 +226,7 @@ def answers(
     not agree that it does, or are too few for an interval. front: that of `analysis.fronts.front.front` for the same
     `where`, which knows every column; only its feasible points count.
     """
-    known, floor = networks(manifests, strict=False), over_engines(floors(trials), trials)
+    known, floor = networks(manifests, strict=False), floors(trials)
     said: list[_Said] = []
     for rows in workloads(with_bytes(trials), over_engines=True):
         if len(said) >= MOST:
@@ -261,19 +259,17 @@ def answers(
                 if text
             ]
     lines = _lines(said)
-    conditions = trials[CONDITION].assign(setup=without_engine(trials)).drop_duplicates()
-    left = len(conditions) - len({(*row[WORKLOAD], netem) for row, netem, *_ in said})
+    conditions = trials[[*OVER_ENGINES, "netem"]].drop_duplicates()
+    left = len(conditions) - len({(*row[OVER_ENGINES], netem) for row, netem, *_ in said})
     if left > 0:
         lines.append(Answer(f"and {left} more conditions: report on fewer runs to see them"))
     return lines
 
 
 def _workload(rows: pd.DataFrame) -> pd.Series:
-    """The first of a workload's rows; with several engines its setup is that without them."""
+    """The first of a workload's rows, of no engine where there are several."""
     first = rows.iloc[0]
-    if (rows[WORK] == "").all():
-        return first
-    return pd.concat([first.drop("setup"), pd.Series({"setup": without_engine(rows.head(1)).iloc[0]})])
+    return first if (rows[WORK] == "").all() else pd.Series({**first, "engine": ""})
 
 
 def _conditions(rows: pd.DataFrame, engine: str = "") -> Conditions:
@@ -304,11 +300,8 @@ def _lines(said: Sequence[_Said]) -> list[Answer]:
 def _feasible(front: pd.DataFrame, rows: pd.DataFrame) -> set[tuple[str, ...]]:
     """The cells (`CELL`) of a workload's rows that satisfy the report's constraint. front: of one profile."""
     own = front.merge(rows[WORKLOAD].drop_duplicates(), on=WORKLOAD)
-    if several := (rows[WORK] != "").any():
-        named = dict(zip(rows["setup"], rows["engine"], strict=True))
-        own = own.assign(engine=own["setup"].map(named))
     own = own[own["feasible"].astype(bool)]
-    own = own.assign(engine=work_names(own) if several else "")
+    own = own.assign(engine=work_names(own) if (rows[WORK] != "").any() else "")
     return set(own[CELL].itertuples(index=False, name=None))
 
 
@@ -322,9 +315,8 @@ def _struck(struck_off: pd.DataFrame | None, like: pd.Series, netem: str) -> pd.
     """A workload's cells that a search struck off in one network; in all, where `netem` is empty."""
     if struck_off is None:
         return pd.DataFrame()
-    if like[WORK]:
-        struck_off = struck_off.assign(setup=without_engine(struck_off))
-    of = struck_off[(struck_off[WORKLOAD] == like[WORKLOAD]).all(axis=1)]
+    by = WORKLOAD if like["engine"] else OVER_ENGINES
+    of = struck_off[(struck_off[by] == like[by]).all(axis=1)]
     return of[of["netem"] == netem] if netem else of.assign(how="")  # their bounds are of other networks
 
 

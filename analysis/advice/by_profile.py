@@ -10,7 +10,7 @@ import pandas as pd
 
 from pareto.analysis.advice.advise import of_model
 from pareto.analysis.advice.observed import WORKLOAD, workloads
-from pareto.analysis.engines import EAGER, engines
+from pareto.analysis.engines import EAGER
 from pareto.analysis.fronts.where import Where
 from pareto.analysis.model_profile import read
 from pareto.analysis.points import NO_CODEC, cuts
@@ -54,7 +54,7 @@ def kept(runs: Joined, network: Network, model: str = "", where: str = "") -> Ke
     unmeasured = int((~pd.MultiIndex.from_frame(off[keys].astype("str")).unique().isin(ok)).sum())
     is_measured = any(each.same(network) for each in networks(manifests, strict=False).values())
     chained = any(len(cuts(point)) > 1 for point in trials["point"].unique())
-    plain = first["codec"] in ("", NO_CODEC) and (engines(trials) == EAGER).all()
+    plain = first["codec"] in ("", NO_CODEC) and trials["engine"].eq(EAGER).all()
     if not plain or not (chained or (unmeasured and not is_measured)):
         return None
     batch_size, fitting = int(first["batch_size"]), []

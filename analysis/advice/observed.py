@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pareto.analysis.engines import BUT_ENGINE, BUT_FACTORS, engines, without_engine, work_names
+from pareto.analysis.engines import work_names
 from pareto.analysis.fronts import quality
 from pareto.analysis.naming import backends
 from pareto.analysis.points import (
@@ -34,6 +34,8 @@ WORKLOAD = [name for name in CONDITION if name != "netem"]
 """Columns that are the same for all points that advice chooses from; the network is what it is about."""
 OVER_CODECS = [name for name in WORKLOAD if name != "codec"]
 """The same where it chooses a codec, too."""
+OVER_ENGINES = [name for name in WORKLOAD if name != "engine"]
+"""The same where it chooses an engine."""
 WORK = "work"
 """The column of the engines at work (`analysis.engines.work_names`), if advice chooses one; else empty text."""
 CELL = ["codec", "engine", "backend", "point"]
@@ -55,7 +57,7 @@ KEPT = (
 NEEDED = list(
     dict.fromkeys(
         [
-            *("status", "point_name", "testbed", *TRIAL, "engine", WORK, BUT_ENGINE, BUT_FACTORS, STANDS_FOR),
+            *("status", "point_name", "testbed", *TRIAL, WORK, STANDS_FOR),
             *(*quality.MARKS.values(), "latency_s", "network_s", "throughput_ips"),
             *("latency_bound_s", "throughput_bound_ips", "in_flight", *KEPT),
         ]
@@ -165,14 +167,12 @@ def workloads(
         needed = in_every_codec(needed)
     by: list[Any] = OVER_CODECS if over_codecs else WORKLOAD
     if over_engines:
-        setups = without_engine(needed)
-        if not over_codecs:
-            engine, plain = engines(needed), quality.is_none(needed["codec"])
-            changing = engine[plain & needed["output_error"].gt(quality.SAME_OUTPUT)]
-            setups = setups.where(~engine.isin(set(changing)), needed["setup"].astype("str"))
-        by = [setups if name == "setup" else name for name in by]
+        engine = needed["engine"].astype("str")
+        changing = quality.is_none(needed["codec"]) & needed["output_error"].gt(quality.SAME_OUTPUT)
+        apart = engine.where(engine.isin([] if over_codecs else engine[changing].unique()), "")
+        by = [apart if name == "engine" else name for name in by]
     for _, rows in needed.groupby(by, dropna=False, sort=False, observed=True):
-        several = over_engines and rows["setup"].nunique() > 1
+        several = over_engines and rows["engine"].nunique() > 1
         yield rows.assign(**{WORK: work_names(rows) if several else ""})
 
 
@@ -243,12 +243,10 @@ def _cells(ok: pd.DataFrame) -> tuple[pd.DataFrame, Ints]:
     for name in quality.MARKS.values():
         cells[name] = groups[name].max().where(groups[name].nunique() == 1, "")
     cells = cells.reset_index().rename(columns={WORK: "engine"})
-    codecs = cells.pop("codec")
     same = ok.head(1)[WORKLOAD].to_dict("records")[0]
-    if (cells["engine"] != "").any():
-        same["setup"] = without_engine(ok.head(1)).iloc[0]
+    own = {name: cells.pop(name) for name in ("codec", "engine")}
     for place, name in enumerate(WORKLOAD):
-        cells.insert(place, name, codecs if name == "codec" else same[name])
+        cells.insert(place, name, own.get(name, same[name]))
     cells = quality.with_quality(cells.assign(rounds=1)).drop(columns="rounds")
     # tcp first, as everywhere.
     later = cells["backend"].map({name: place for place, name in enumerate(backends(cells))})

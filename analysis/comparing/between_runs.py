@@ -18,11 +18,10 @@ from pareto.analysis import standing
 from pareto.analysis.comparing import sentences
 from pareto.analysis.comparing.changes import changes
 from pareto.analysis.comparing.settings import differences as settings_that_differ
-from pareto.analysis.engines import BUT_ENGINE, BUT_FACTORS, engines, setup_of
 from pareto.analysis.fronts.energy import with_middle
 from pareto.analysis.fronts.front import front
 from pareto.analysis.fronts.objectives import DEFAULT
-from pareto.analysis.naming import cell_title, condition_title, count
+from pareto.analysis.naming import SIMULATED, USUAL, cell_title, condition_title, count
 from pareto.analysis.points import (
     CELL,
     CONDITION,
@@ -36,7 +35,7 @@ from pareto.analysis.points import (
 )
 from pareto.analysis.runs.load import Runs, folders, load, stages
 from pareto.analysis.runs.manifest import manifest
-from pareto.analysis.runs.setups import SIMULATED, Setups
+from pareto.analysis.runs.setups import Setups
 from pareto.analysis.runs.struck import struck
 from pareto.analysis.standing import stands
 from pareto.analysis.statistics import significance
@@ -59,8 +58,10 @@ WORDS = {
     "netem": "profile",
     "batch_size": "batch size",
     "codec": "codec",
+    "engine": "engine",
     "in_flight_asked": "requests in flight",
-    "setup": "engine",
+    "prefetch_asked": "prefetch",
+    "allocator": "allocator",
     "backend": "backend",
 }
 _MOST_CONDITIONS = 3
@@ -104,12 +105,12 @@ def compare(a: Runs, b: Runs, objectives: Sequence[str] = DEFAULT, where: str = 
     loaded = [load([run]) for run in runs]
     one, two = (bool(each["setup"].str.startswith(SIMULATED).any()) for each in loaded)
     setup = f"{'' if one and two else 'A ' if one else 'B '}{SIMULATED}" if one or two else ""
-    # Runs of one engine each are compared whatever these are; else each engine is compared with itself.
-    by_engine = any(engines(trials).nunique() > 1 for trials in loaded)
+    # What each run has one of, and the other another one of, is what they are compared in.
+    factors = ("engine", "prefetch_asked", "allocator")
+    single = [name for name in factors if all(trials[name].nunique() == 1 for trials in loaded)]
 
     def with_setup(rows: pd.DataFrame) -> pd.DataFrame:
-        named = [setup_of(setup, engine) if by_engine else setup for engine in engines(rows)]
-        return rows.assign(**{BUT_ENGINE: setup, BUT_FACTORS: setup, "setup": named})
+        return rows.assign(setup=setup, **{name: USUAL[name] for name in single})
 
     if "energy" in objectives or "energy" in where:
         loaded = [with_middle(trials, stages(run)) for run, trials in zip(runs, loaded, strict=True)]
@@ -290,7 +291,8 @@ def _nothing_shared(first: pd.DataFrame, other: pd.DataFrame) -> str:
     for column, word in WORDS.items():
         if not set(first[column]) & set(other[column]):
             has = (
-                ", ".join(filter(None, map(str, side[column].unique()))) or "none" for side in (first, other)
+                ", ".join(str(value) for value in side[column].unique() if value != NONE) or NONE
+                for side in (first, other)
             )
             return f"the runs have no {word} in common: {' in A, '.join(has)} in B"
     return "the runs have no point in common that has a valid trial in both"

@@ -9,14 +9,14 @@ from typing import NamedTuple
 import pandas as pd
 
 from pareto.analysis.comparing.paired import ALL, SIDES
-from pareto.analysis.engines import EAGER, engines, of_role
-from pareto.analysis.naming import in_flight
+from pareto.analysis.engines import EAGER, of_role
+from pareto.analysis.naming import unusual
 from pareto.analysis.points import CONDITION
 from pareto.analysis.statistics.samples import interval
 from pareto.analysis.wording import percentage
 from pareto.remote.link.units import duration
 
-_OF = [name for name in CONDITION if name not in ("netem", "codec")]
+_OF = [name for name in CONDITION if name not in ("netem", "codec", "engine")]
 """The columns that the stages of one sentence have in common: neither network nor codec is in their times."""
 _SAME = 0.2
 """Two times to build a stage that differ by less than this share are one."""
@@ -51,7 +51,7 @@ def sides(rows: pd.DataFrame) -> Iterator[str]:
     for _, of in rows[rows["point"] != ALL].groupby(_OF, dropna=False, observed=True, sort=False):
         row = of.iloc[0]
         batch = f"batch size {row['batch_size']}" if row["batch_size"] != 1 else ""
-        parts = (str(row["model"]), batch, in_flight(str(row["in_flight_asked"])), str(row["setup"]))
+        parts = (str(row["model"]), batch, *unusual(row, "codec", "engine"), str(row["setup"]))
         for side in SIDES:
             base, column = of_role(str(row["first"]), side), f"{side}_difference_percent"
             own = of.assign(engine=[of_role(str(other), side) for other in of["other"]])
@@ -87,7 +87,7 @@ def start_up(stages: pd.DataFrame) -> Iterator[str]:
     if "engine_s" not in stages:
         return
     built = stages[stages["engine_s"].notna()]
-    pairs = zip(engines(built), built["host"].astype("str"), strict=True)
+    pairs = zip(built["engine"].astype("str"), built["host"].astype("str"), strict=True)
     built = built.assign(engine=[of_role(engine, host) for engine, host in pairs])
     built = built[built["engine"] != EAGER]
     stage = ["run", "model", "batch_size", "point", "host", "engine"]

@@ -11,8 +11,8 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from pareto.analysis.engines import EAGER, at_work, engines, setup_of, without_engine
-from pareto.analysis.naming import backends
+from pareto.analysis.engines import EAGER, at_work
+from pareto.analysis.naming import transports
 from pareto.analysis.points import BUT_CODEC, CONDITION, NO_CODEC, NONE, ROUND, controls, cuts
 from pareto.analysis.standing import stands
 from pareto.analysis.statistics import significance
@@ -23,9 +23,9 @@ What = Literal["backend", "codec", "engine"]
 KEYS: dict[What, list[str]] = {
     "backend": CONDITION,
     "codec": [*BUT_CODEC, "backend"],
-    "engine": [*CONDITION, "backend"],
+    "engine": [*(name for name in CONDITION if name != "engine"), "backend"],
 }
-"""The columns that both of a pair share, by what they differ in. For engines, `setup` is the one without them."""
+"""The columns that both of a pair share, by what they differ in."""
 BASES: dict[What, str] = {"codec": NO_CODEC, "engine": EAGER}
 """The base of comparisons, or without it the first by name. Backends have none: every two are compared."""
 SIDES = ("edge", "server")
@@ -103,10 +103,10 @@ def compared(
 
     latency_s, throughput_percent, ...: the other's less the first's, as in `paired`, which has `what`.
     """
-    if (engines(trials) if what == "engine" else trials[what]).nunique() < 2:
+    if trials[what].nunique() < 2:
         return
     for _, of_condition in _counted(trials, what).groupby(KEYS[what], dropna=False, observed=True):
-        names = [*filter(None, backends(of_condition))]
+        names = transports(of_condition)
         if base := BASES.get(what):
             names = sorted(of_condition[what].astype("str").unique(), key=lambda name: (name != base, name))
         if len(names) < 2:
@@ -122,7 +122,7 @@ def _counted(trials: pd.DataFrame, what: What) -> pd.DataFrame:
     """The columns that are needed, with the `treatment` of each trial: those of one point with the same are no pair."""
     if what == "engine":
         work = at_work(trials)
-        counted = trials.assign(engine=engines(trials), setup=without_engine(trials), treatment=work)
+        counted = trials.assign(treatment=work)
         for side in SIDES:  # what a host does without units is no engine's
             counted[f"{side}_s"] = counted[f"{side}_s"].where(work.str.contains(f"{side}="))
     else:
@@ -233,8 +233,7 @@ def _add_floor(rows: pd.DataFrame, known: Floors, what: What) -> None:
 
 
 def _floor(known: Floors, row: Mapping[Hashable, Any], what: What) -> Floats:
-    """The floor's shares of latency and throughput; of two engines, which are setups, the greater."""
-    setup = row["setup"]
-    setups = [setup_of(setup, row[of]) for of in ("first", "other")] if what == "engine" else [setup]
-    of_setups = [floor_of(known, {"model": row["model"], "setup": each}) for each in setups]
-    return np.asarray(np.max([floor.of(["latency_s", "throughput_ips"]) for floor in of_setups], axis=0))
+    """The floor's shares of latency and throughput; of two engines the greater."""
+    engines = [row[of] for of in ("first", "other")] if what == "engine" else [row["engine"]]
+    of_each = [floor_of(known, {**row, "engine": engine}) for engine in engines]
+    return np.asarray(np.max([floor.of(["latency_s", "throughput_ips"]) for floor in of_each], axis=0))

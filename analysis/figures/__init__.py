@@ -127,9 +127,9 @@ def paired(df: pd.DataFrame, ax: Any = None, *, what: What = "backend", **look: 
     engine against eager if it is "engine". `df`: trials.
     """
     from pareto.analysis.comparing.paired import paired as pairs
-    from pareto.analysis.engines import without_engine
+    from pareto.analysis.points import BUT_CODEC
 
-    rows = _rows(df.assign(setup=without_engine(df)) if what == "engine" else df)
+    rows = _rows(df, [name for name in BUT_CODEC if name != what])
     return _drawn("point_figures:paired", ax, look, rows, pairs=pairs(df, what), trials=df, what=what)
 
 
@@ -151,12 +151,12 @@ def _front(
 
 def _rows(df: pd.DataFrame, alike: list[str] | None = None) -> pd.DataFrame:
     """The front. Raises `UserError` if a column that is to be the same has several values, or nothing was measured."""
-    from pareto.analysis.findings import FIGURE
     from pareto.analysis.fronts.front import front as front_of
+    from pareto.analysis.points import BUT_CODEC
     from pareto.protocol.errors import UserError
 
     rows = front_of(df) if "status" in df else df
-    for column in FIGURE if alike is None else alike:
+    for column in BUT_CODEC if alike is None else alike:
         if rows[column].nunique() > 1:
             values = ", ".join(sorted(map(str, rows[column].unique())))
             raise UserError(
@@ -198,11 +198,12 @@ def example(slower: float = 1, codecs: Sequence[str] = ("none",)) -> pd.DataFram
     import pandas as pd
 
     from pareto.analysis.fronts.front import front as front_of
+    from pareto.analysis.naming import USUAL
 
     made = [
         {
-            "run": "example", "model": "toy", "netem": "wifi", "batch_size": 1, "codec": codec, "setup": "",
-            "in_flight_asked": "auto", "backend": backend, "point": str(point), "point_name": f"layer{point}",
+            "run": "example", "model": "toy", "netem": "wifi", "batch_size": 1, **USUAL, "codec": codec, "setup": "",
+            "backend": backend, "point": str(point), "point_name": f"layer{point}",
             "round": number, "status": "ok", "reason": "", "bound_by": "edge", "latency_s": latency_s,
             "latency_bound_s": 0.9 * latency_s, "edge_s": 0.5 * latency_s, "serialize_s": 0.1 * latency_s,
             "network_s": 0.2 * latency_s, "server_s": 0.2 * latency_s, "throughput_ips": 1.5 / latency_s,

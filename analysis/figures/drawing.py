@@ -23,7 +23,7 @@ import pandas as pd
 
 from pareto.analysis import methods
 from pareto.analysis.figures.look import PAGE, chosen, left_out
-from pareto.analysis.naming import digest, file_stem, in_flight
+from pareto.analysis.naming import IN_WORDS, USUAL, digest, file_stem
 from pareto.analysis.points import CELL, struck_off
 from pareto.basics import files
 from pareto.basics.escaping import short
@@ -206,13 +206,17 @@ def conditions(rows: pd.DataFrame, testbed: str = "") -> str:
 
 def _facts(rows: pd.DataFrame) -> list[str]:
     models, profiles = (sorted(map(str, rows[column].unique())) for column in ("model", "netem"))
-    codecs = sorted(map(str, rows["codec"].unique()), key=lambda codec: (codec != "none", codec))
     parts = [
         f"{_several('Model', models)} at {_several('profile', profiles)}",
         _several("batch size", sorted(rows["batch_size"].unique())),
-        _several("codec", [] if set(codecs) <= {"", "none"} else codecs),
+        *(
+            IN_WORDS[name].format(
+                ", ".join(sorted(map(str, rows[name].unique()), key=lambda one: (one != usual, one)))
+            )
+            for name, usual in USUAL.items()
+            if not set(rows[name]) <= {"", usual}
+        ),
         _several("setup", [setup for setup in rows["setup"].unique() if setup]),
-        *sorted({text for depth in rows["in_flight_asked"].unique() if (text := in_flight(depth))}),
     ]
     off = struck_off(rows)
     counts = sorted({int(count) for count in rows.loc[~off, "rounds"] if count})

@@ -19,8 +19,8 @@ from pareto.analysis.figures.marks import FILLS, STATE_WORDS, states
 from pareto.analysis.figures.style import NEUTRAL, Series, entry, evenly, faded
 from pareto.analysis.fronts import energy, quality
 from pareto.analysis.fronts.indicators import staircase
-from pareto.analysis.naming import cell_name, in_flight, point_label, some, subject
-from pareto.analysis.points import CONDITION, NONE, cuts, each_once, undivided
+from pareto.analysis.naming import IN_WORDS, cell_name, point_label, some, subject
+from pareto.analysis.points import BUT_CODEC, CONDITION, NONE, cuts, each_once, undivided
 from pareto.analysis.statistics.samples import Floats
 
 MARKER_PT = 4.5
@@ -130,17 +130,14 @@ def _columns(rows: pd.DataFrame) -> list[str]:
 
 def _panels(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     """Title and rows of each panel, from the quickest profile to the slowest, at last those without a valid trial."""
-    by = ["netem", *(name for name in ("batch_size", "in_flight_asked", "setup") if rows[name].nunique() > 1)]
+    by = ["netem", *(name for name in BUT_CODEC[2:] if rows[name].nunique() > 1)]
     groups = [group for _, group in rows.groupby(by, dropna=False, sort=True)]
     medians = pd.Series([group["latency_s"].median() for group in groups])
     for place in medians.sort_values(kind="stable").index:
         first = groups[place].iloc[0]
-        words = {"netem": first["netem"], "batch_size": f"batch size {first['batch_size']}"}
-        words |= {
-            "setup": first["setup"],
-            "in_flight_asked": in_flight(first["in_flight_asked"]) or "auto in flight",
-        }
-        yield ", ".join(filter(None, (str(words[name]) for name in by))), groups[place]
+        words = {name: IN_WORDS[name].format(first[name]) for name in by if name in IN_WORDS}
+        words |= {"batch_size": f"batch size {first['batch_size']}"}
+        yield ", ".join(filter(None, (str(words.get(name, first[name])) for name in by))), groups[place]
 
 
 def _is_shared(owns: list[pd.DataFrame], scheme: Scheme, name: str) -> bool:

@@ -19,9 +19,8 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 from pareto.analysis.figures.look import WIDTHS_IN, chosen, left_out
 from pareto.analysis.figures.marks import ends, is_logarithmic
 from pareto.analysis.figures.style import SMALL_PT, Printed, Series, every_series
-from pareto.analysis.naming import time_unit
+from pareto.analysis.naming import SIMULATED, time_unit
 from pareto.analysis.points import BUT_CODEC, order
-from pareto.analysis.runs.setups import SIMULATED
 from pareto.analysis.statistics.samples import Floats
 from pareto.protocol.errors import UserError
 

@@ -28,7 +28,7 @@ from pareto.analysis.figures.style import ALARM, SMALL_PT, entry
 from pareto.analysis.findings import Findings
 from pareto.analysis.fronts import quality
 from pareto.analysis.fronts.where import Where
-from pareto.analysis.naming import family, listed, place, some, transport
+from pareto.analysis.naming import LETTERS, family, listed, place, some, transport
 from pareto.analysis.points import NO_CODEC, NONE, cuts, each_once, in_every_codec
 from pareto.analysis.prediction.network import Network, networks
 from pareto.analysis.statistics.samples import Floats
@@ -77,12 +77,7 @@ def workloads(findings: Findings) -> Iterator[tuple[tuple[str, ...], pd.DataFram
             if columns is OVER_CODECS and rows.loc[rows["backend"] != NONE, "codec"].nunique() < 2:
                 continue
             name = [str(rows["model"].iloc[0]), *(["codecs"] if columns is OVER_CODECS else [])]
-            for column, letter in (
-                ("batch_size", "b"),
-                ("codec", ""),
-                ("in_flight_asked", "d"),
-                ("setup", ""),
-            ):
+            for column, letter in {**LETTERS, "setup": ""}.items():
                 if column in columns and every[column].nunique() > 1:
                     name.append(f"{letter}{rows[column].iloc[0]}")
             yield tuple(filter(None, name)), rows
@@ -269,7 +264,7 @@ def _ticks(axes: Axes, rates: Floats, delays: Floats, winners: pd.DataFrame) -> 
 
 def _name(cell: Cell) -> str:
     """`14 tcp`, or `21, all on the edge`."""
-    return " ".join(cell) if cell[1] else f"{cell[0]}, all on the edge"
+    return f"{cell[0]}, all on the edge" if cell[1] == NONE else " ".join(cell)
 
 
 def _hatch(cell: Cell) -> str:
@@ -365,7 +360,7 @@ def _legend(winners: pd.DataFrame) -> list[Any]:
             "markeredgecolor": "black",
             "markersize": 7,
         }
-        entries.append(entry(f"measured best: {backend or 'nothing crosses'}", **look))
+        entries.append(entry(f"measured best: {'nothing crosses' if backend == NONE else backend}", **look))
     if (winners["prediction"] != "").any():
         entries.append(Patch(facecolor="0.88", label="area: predicted best", **_THIN))
     for kind, words in ((CLOSE, "prediction differs, within chance"), (OTHER, "prediction differs")):

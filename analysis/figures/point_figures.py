@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
 
 from pareto.analysis.comparing.paired import ALL, KEYS, MIN_BLOCKS, What, compared
-from pareto.analysis.engines import EAGER, engines, without_engine
+from pareto.analysis.engines import EAGER
 from pareto.analysis.figures import layout, style
 from pareto.analysis.figures.drawing import Nothing, Told, told
 from pareto.analysis.figures.layout import MANY, On, Scheme
@@ -275,8 +275,7 @@ def _ranges(trials: pd.DataFrame, what: What) -> pd.DataFrame:
             ends[f"{columns % 'high'}_range"] = by_point[column].max()
         ranges.append(pd.DataFrame(ends).reset_index().assign(**{str(key): pair[key] for key in pair}))
     keys = [*KEYS[what], "point"]
-    named = trials.assign(setup=without_engine(trials)) if what == "engine" else trials
-    names = named.groupby(keys, dropna=False)["point_name"].max().reset_index()
+    names = trials.groupby(keys, dropna=False)["point_name"].max().reset_index()
     return pd.concat(ranges, ignore_index=True).merge(names, how="left", on=keys)
 
 
@@ -327,5 +326,5 @@ def _counted(trials: pd.DataFrame) -> pd.DataFrame:
     """One row a cell, with the number of its valid trials and of the others."""
     ok = stands(trials)
     both = stands(trials, "latency") & stands(trials, "throughput")
-    cells = trials[CELL].assign(engine=engines(trials), rounds=ok, left_out=~ok, excluded=~both, trials=True)
-    return cells.groupby([*CELL, "engine"], dropna=False).sum().reset_index()
+    cells = trials[CELL].assign(rounds=ok, left_out=~ok, excluded=~both, trials=True)
+    return cells.groupby(CELL, dropna=False, observed=True).sum().reset_index()

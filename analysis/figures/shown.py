@@ -8,10 +8,9 @@ from typing import Any
 
 import pandas as pd
 
-from pareto.analysis.engines import without_engine
 from pareto.analysis.figures.drawing import Drawing, testbeds
-from pareto.analysis.findings import FIGURE, Findings, figure_name
-from pareto.analysis.points import CONDITION, competing
+from pareto.analysis.findings import Findings, figure_name
+from pareto.analysis.points import BUT_CODEC, CONDITION, competing
 from pareto.basics.escaping import short
 
 KINDS = (
@@ -43,7 +42,7 @@ def latex_rows(findings: Findings) -> Iterator[tuple[tuple[str, ...], pd.DataFra
             yield figure_name(rows, findings.front), rows, part_of(findings.paired, key, CONDITION)
 
 
-def part_of(frame: pd.DataFrame, key: tuple[Any, ...], columns: list[str] = FIGURE) -> pd.DataFrame:
+def part_of(frame: pd.DataFrame, key: tuple[Any, ...], columns: list[str] = BUT_CODEC) -> pd.DataFrame:
     """The rows of a frame that belong to one figure. key: the values of these columns."""
     return frame[frame[columns].eq(pd.Series(key, columns)).all(axis=1)]
 
@@ -76,18 +75,17 @@ def _all(
     scheme = Scheme.of(front, uncertainty, testbed)
     if each:
         medians = costs.stage_medians(findings.stages, findings.trials)
-        for key, rows in shown.groupby(FIGURE, dropna=False):
+        for key, rows in shown.groupby(BUT_CODEC, dropna=False):
             if rows[["latency_s", "throughput_ips"]].notna().all(axis=1).any():
                 made = _of_condition(findings, key, rows, part_of(medians, key), scheme)
                 yield from ((kind, figure_name(rows, front), draw) for kind, draw in made.items())
-        # Each engine is a setup, and has the figures of a condition by itself; these set them against each other.
-        trials = competing(findings.trials)
-        alike = trials.assign(setup=without_engine(trials))
-        for key, pairs in findings.paired_engines.groupby(FIGURE, dropna=False):
-            own = trials.loc[part_of(alike, key).index]
+        # Each engine has the figures of a condition by itself; these set them against each other.
+        trials, over = competing(findings.trials), [name for name in BUT_CODEC if name != "engine"]
+        for key, pairs in findings.paired_engines.groupby(over, dropna=False):
+            own = part_of(trials, key, over)
             draw = partial(point_figures.paired, pairs=pairs, trials=own, scheme=scheme, what="engine")
             yield "paired-engines", figure_name(pairs, findings.paired_engines), draw
-    by = [column for column in FIGURE if column != "netem"]
+    by = [column for column in BUT_CODEC if column != "netem"]
     for key, rows in shown.groupby(by, dropna=False):
         if rows["netem"].nunique() > 1:
             own = part_of(findings.attainment, key, by)

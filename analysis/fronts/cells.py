@@ -10,7 +10,6 @@ import pandas as pd
 
 from pareto.analysis.fronts import energy, quality
 from pareto.analysis.points import AT_WORK, CELL, CONDITION, NO_CODEC, sorted_cells
-from pareto.analysis.runs.setups import FACTORS as OF_RUN
 from pareto.analysis.standing import fewest, stands
 from pareto.analysis.statistics.samples import LEAST_VALUES, Ints, flagged
 from pareto.analysis.statistics.significance import median_intervals, padded
@@ -25,8 +24,6 @@ MEDIANS = [
 ENERGIES, ACTIVES = (
     [f"{device}_{which}" for device in energy.DEVICES] for which in (energy.WHOLE, energy.ACTIVE)
 )
-FACTORS = [name for name in ("engine", "prefetch_asked", "allocator") if name not in CELL]
-"""The factors that `setup` names where a run has unusual ones; of each cell those of its first trial."""
 WIRE = "wire_bytes_per_image"
 OF_CELL = (quality.LEVEL, WIRE)
 """Properties of a cell that no trial varies in: the same in each round and resample."""
@@ -64,11 +61,6 @@ def cells(trials: pd.DataFrame) -> pd.DataFrame:
     first = np.unique(number, return_index=True)[1]
     rows: pd.DataFrame = trials[CELL].iloc[first].reset_index(drop=True)
     at_work = trials[AT_WORK if AT_WORK in trials else "codec"].iloc[first].reset_index(drop=True)
-    for column, usual in OF_RUN.values():
-        if column in FACTORS:
-            rows[column] = (
-                usual if column not in trials else trials[column].iloc[first].astype("str").to_numpy()
-            )
     # A trial that failed early may not have learnt its point's name.
     rows["point_name"] = trials["point_name"].groupby(number).max()
     both = ok[[*SPREADS]].count().reindex(rows.index, fill_value=0)

@@ -17,7 +17,7 @@ from pareto.analysis.fronts import energy, shared_rounds
 from pareto.analysis.fronts.cells import ACTIVES, EFFICIENCIES, ENERGIES, MEDIANS, OF_CELL, cells
 from pareto.analysis.fronts.objectives import Objective, chosen
 from pareto.analysis.fronts.where import Where
-from pareto.analysis.naming import backends
+from pareto.analysis.naming import transports
 from pareto.analysis.points import (
     BUT_CODEC,
     CELL,
@@ -124,7 +124,7 @@ class Draws:
     def groups(self) -> Iterator[tuple[str, Ints]]:
         """Each backend with the places of its cells and of those of no backend; at last `ALL` with all places."""
         backend = self.rows["backend"].astype(str).to_numpy()
-        for name in filter(None, backends(self.rows)):
+        for name in transports(self.rows):
             yield name, np.flatnonzero((backend == name) | (backend == NONE))
         yield ALL, np.arange(len(backend))
 

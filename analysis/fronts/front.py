@@ -15,7 +15,6 @@ from pareto.analysis.fronts.cells import (
     EFFICIENCIES,
     ENDS,
     ENERGIES,
-    FACTORS,
     MEDIANS,
     SPREADS,
     STEPS,
@@ -25,7 +24,7 @@ from pareto.analysis.fronts.draws import RESAMPLES, Draws, Prepared, prepared
 from pareto.analysis.fronts.indicators import nondominated, nondominated_in_each
 from pareto.analysis.fronts.objectives import ACCURACY, DEFAULT, chosen
 from pareto.analysis.fronts.where import Where
-from pareto.analysis.naming import backends, cell_names
+from pareto.analysis.naming import cell_names, transports
 from pareto.analysis.points import AT_WORK, BUT_CODEC, CELL, CONDITION, NONE
 from pareto.analysis.statistics.posterior import FAIR_CHANCE
 from pareto.analysis.statistics.samples import LEAST_VALUES, OUTSIDE, Bools, Floats, Ints
@@ -40,7 +39,6 @@ OF_FRONT = [
 ]
 COLUMNS = [
     *CONDITION,
-    *FACTORS,
     *("backend", "point"),
     AT_WORK,
     *("point_name", "rounds", "excluded", "trials", "left_out"),
@@ -54,7 +52,7 @@ COLUMNS = [
     *ACTIVES,
     *(energy.WHOLE, energy.ACTIVE, "energy_of", "on_energy_front"),
 ]
-KEPT = [*CELL, *FACTORS, "point_name", "rounds", *SPREADS, *OF_FRONT]
+KEPT = [*CELL, "point_name", "rounds", *SPREADS, *OF_FRONT]
 """The columns of front.csv that are there even if they hold nothing."""
 
 
@@ -170,7 +168,7 @@ def _fronts_of(rows: pd.DataFrame, ready: Prepared, conditions: Sequence[Ints]) 
     """The names of the backends on whose front each row is."""
     backend = rows["backend"].to_numpy(dtype=object)
     names = np.full(len(rows), "", dtype=object)
-    for name in filter(None, backends(rows)):
+    for name in transports(rows):
         # Where nothing crosses, only the backends of that condition count.
         there = [members for members in conditions if (backend[members] == name).any()]
         own = [members[np.isin(backend[members], [name, NONE])] for members in there]

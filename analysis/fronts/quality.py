@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from pareto.analysis.naming import NONE, unusual
 from pareto.analysis.points import AT_WORK
 from pareto.analysis.runs.manifest import within
 from pareto.analysis.statistics import shares
@@ -40,7 +41,7 @@ COLUMNS = (
     ),
     *("accuracy_low", "accuracy_high", LEVEL),
 )
-GROUP = ["model", "batch_size", "setup"]
+GROUP = ["model", "batch_size", "engine", "prefetch_asked", "allocator", "setup"]
 """Within these, cells are compared in quality."""
 SAME_OUTPUT = 1e-6
 """An output that differs by less, relative to itself, differs by float32's rounding alone."""
@@ -48,7 +49,7 @@ SAME_OUTPUT = 1e-6
 
 def is_none(codecs: pd.Series) -> pd.Series:
     """Mask of the rows without a codec."""
-    return codecs.astype("str").isin(["", "none"])
+    return codecs.astype("str").isin(["", NONE])
 
 
 def right_by_chance(trials: pd.DataFrame, manifests: Mapping[str, Mapping[str, Any]]) -> pd.Series:
@@ -210,7 +211,7 @@ def sentences(front: pd.DataFrame) -> Iterator[str]:
     for _, of_model in crossing.groupby([*GROUP], dropna=False, observed=True):
         plain = of_model[is_none(of_model["codec"])]
         for codec, rows in of_model[~is_none(of_model["codec"])].groupby("codec", observed=True):
-            yield f"{_titled(rows, front)}{codec}: {_cost(rows, plain)}"
+            yield f"{_titled(rows, front)}, codec {codec}: {_cost(rows, plain)}"
 
 
 def of_engines(front: pd.DataFrame) -> Iterator[str]:
@@ -219,16 +220,15 @@ def of_engines(front: pd.DataFrame) -> Iterator[str]:
     for _, rows in measured[measured["output_error"] > SAME_OUTPUT].groupby(
         GROUP, dropna=False, observed=True
     ):
-        titled = _titled(rows, front).removesuffix(", codec ")
-        yield f"{titled}: it changes the results, {_cost(rows, rows.head(0))}"
+        yield f"{_titled(rows, front)}: it changes the results, {_cost(rows, rows.head(0))}"
 
 
 def _titled(rows: pd.DataFrame, front: pd.DataFrame) -> str:
     first = rows.iloc[0]
     parts = [str(first["model"])]
     parts += [f"batch size {first['batch_size']}"] if front["batch_size"].nunique() > 1 else []
-    parts += [str(first["setup"])] if first["setup"] else []
-    return f"{', '.join(parts)}, codec "
+    parts += unusual(first, "codec", "in_flight_asked")
+    return ", ".join([*parts, *filter(None, [str(first["setup"])])])
 
 
 def _cost(rows: pd.DataFrame, plain: pd.DataFrame) -> str:

@@ -47,7 +47,7 @@ def maps(findings: Findings) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]
         for trials in () if findings.where else workloads(findings.trials):
             with suppress(UserError):
                 observed = observe(predict.advisable(trials, known), findings.stages, known)
-                of = observed.cells.iloc[0][WORKLOAD].astype("str")
+                of = trials.iloc[0][WORKLOAD].astype("str")
                 rows = findings.front[(findings.front[WORKLOAD].astype("str") == of).all(axis=1)]
                 winners = best(rows, observed.networks)
                 winners = winners[winners["netem"].isin(observed.profiles)]

@@ -12,15 +12,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from pareto.analysis.engines import EAGER, engines
+from pareto.analysis.engines import EAGER
 from pareto.analysis.model_profile import ModelProfile, read
-from pareto.analysis.naming import cell_title, condition_title, count, transport
+from pareto.analysis.naming import NONE, SIMULATED, cell_title, condition_title, count, transport
 from pareto.analysis.points import CELL, CONDITION, cuts
 from pareto.analysis.prediction import forecast
 from pareto.analysis.prediction.forecast import Slack
 from pareto.analysis.prediction.network import Network, networks
 from pareto.analysis.runs.manifest import directions, section, within
-from pareto.analysis.runs.setups import SIMULATED
 from pareto.analysis.statistics.doubt import Doubt
 from pareto.analysis.statistics.samples import Floats
 from pareto.basics import files
@@ -120,11 +119,6 @@ def unused(profiles: Sequence[ModelProfile], manifests: Sequence[Mapping[str, An
             )
 
 
-def of_eager(rows: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
-    """The rows of a front that a profile, which times units in eager, says something of. trials: those of the front."""
-    return rows[rows["setup"].isin(trials.loc[engines(trials) == EAGER, "setup"])]
-
-
 def links(manifests: Sequence[Mapping[str, Any]], netem: str, number: int) -> list[str]:
     """The profile of each of so many links, under the name that trials have for all of them together."""
     listed = next((names for run in manifests if (names := within(run, "networks", netem))), None) or [netem]
@@ -150,10 +144,11 @@ def compared(
     than the forecast's bound, which cannot be.
     """
     made, by = [], ["netem", "batch_size", "codec", "in_flight_asked", "backend"]
-    measured = rows.dropna(subset=list(OBJECTIVES.values()), how="all")
+    # A profile times units in eager.
+    measured = rows[rows["engine"] == EAGER].dropna(subset=list(OBJECTIVES.values()), how="all")
     # Without the rows that stand for a cell of another codec, which was measured once: none's come first.
     figures = [*(name for name in CELL if name != "codec"), *OBJECTIVES.values()]
-    plain = measured["codec"].isin(["", forecast.NONE])
+    plain = measured["codec"].eq(NONE)
     measured = pd.concat([measured[plain], measured[~plain]])
     for profile in profiles:
         if unfit(profile, manifests):
@@ -178,7 +173,8 @@ def _compared(
     if not all(name in known for name in names):
         return None
     # Where nothing crosses any backend will do.
-    backend = str(first["backend"]) or next((cost.backend for cost in profile.backends), "")
+    named = str(first["backend"])
+    backend = next((cost.backend for cost in profile.backends), "") if named == NONE else named
     # The widest tolerances of the runs.
     options = {"rate": "tolerance", "rtt": "rtt_tolerance", "rtt_floor_s": "rtt_floor"}
     slack = {
@@ -189,7 +185,7 @@ def _compared(
         said = forecast.of(
             profile, splits, [known[name] for name in names], transport(backend), int(first["batch_size"]),
             str(first["in_flight_asked"]), at_best=[_nearest(known[name], name, manifests) for name in names],
-            slack=Slack(**slack), codec=str(first["codec"]) or forecast.NONE,
+            slack=Slack(**slack), codec=str(first["codec"]),
         )  # fmt: skip
     except UserError:
         return None

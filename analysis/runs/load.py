@@ -14,11 +14,11 @@ import pandas as pd
 import pyarrow as pa
 from pyarrow import compute
 
-from pareto.analysis.engines import EAGER
+from pareto.analysis.naming import SIMULATED, USUAL
 from pareto.analysis.runs import reading
 from pareto.analysis.runs.comparable import differing, recorded, remarks, told
 from pareto.analysis.runs.manifest import read_manifest, within
-from pareto.analysis.runs.setups import SIMULATED, TUNED, Setups, setups
+from pareto.analysis.runs.setups import Setups, setups
 from pareto.analysis.runs.struck import marked, struck
 from pareto.analysis.schema import CELL, LINKS, STAGES, TRIALS, Table
 from pareto.analysis.standing import bounded, stands, trusted
@@ -33,8 +33,6 @@ Runs = str | Path | Iterable[str | Path]
 """A path, a text, a pattern such as `results/*`, or several of them."""
 ROW = ["run", *CELL, "round"]
 """The columns that name a trial in a file."""
-USUAL = {"in_flight_asked": "auto", "engine": EAGER, "prefetch_asked": "0", "allocator": TUNED}
-"""The factors of trials that earlier versions did not have, and what they did."""
 ONE_LINK = "edge-server"
 """The link of two hosts."""
 VERSIONS = [("", "pareto"), ("driver", "packages"), ("driver", "hostname")]
@@ -199,7 +197,7 @@ def _stages(where: Sequence[Path], trials: pd.DataFrame, labels: Setups) -> pd.D
     rows, _, notes = _frame([folder for folder in where if reading.is_there(folder, STAGES)], STAGES)
     for note in notes:
         log.warning("%s", note)
-    rows = labels.with_factors(rows).on(rows)
+    rows = labels.on(rows)
     if (stands(trials) & (trials["status"] != "ok")).any():
         rows = trusted(rows, rows[ROW].merge(trials[[*ROW, "status"]], how="left", on=ROW)["status"])
     return rows

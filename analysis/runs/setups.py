@@ -11,22 +11,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pareto.analysis.engines import BUT_ENGINE, BUT_FACTORS, EAGER
-from pareto.analysis.naming import some
+from pareto.analysis.naming import SIMULATED, some
 from pareto.analysis.runs import comparable
 from pareto.analysis.runs.comparable import NOT_RECORDED, Fact, Facts, grouped, title, words
 from pareto.protocol.errors import UserError
 
-SIMULATED = "simulated"
-"""A manifest's key, and the setup of its trials: nothing of such a run was measured."""
 KEY = ["run", "testbed", "model", "netem", "batch_size"]
 """The columns that decide a trial's setup."""
 LABEL_LIMIT = 24
-TUNED = "tuned"
-"""The allocator of hosts of which nothing else is said: freed memory is kept."""
-FACTORS = {"prefetch=": ("prefetch_asked", "0"), "allocator=": ("allocator", TUNED), "": ("engine", EAGER)}
-"""The factors that trials of one run may differ by: a value's name in setups, its column and the usual one. Where any
-trial has another one, setups say each trial's, in this order."""
 
 Trials = tuple[str, str, str, str, int]
 """Values of `KEY`."""
@@ -34,16 +26,13 @@ Trials = tuple[str, str, str, str, int]
 
 @dataclass(frozen=True)
 class Setups:
-    """The setup of each kind of trial that has one, by the values of `KEY`; what tells them apart, a line each; and the
-    names of `FACTORS` of which any trial has another value than the usual one."""
+    """The setup of each kind of trial that has one, by the values of `KEY`; and what tells them apart, a line each."""
 
     labels: Mapping[Trials, str] = field(default_factory=dict)
     notes: Sequence[str] = ()
-    factors: Sequence[str] = ()
 
     def on(self, rows: pd.DataFrame) -> pd.DataFrame:
-        """The rows (trials, or stages of them) with `setup`, empty text where nothing differs; where that names
-        factors, also with its parts."""
+        """The rows (trials, or stages of them) with `setup`, empty text where nothing differs."""
         setup = pd.Series("", index=rows.index, dtype="str")
         if self.labels:
             keyed = rows
@@ -52,17 +41,7 @@ class Setups:
                 keyed = rows.assign(testbed=rows["run"].map(beds).fillna(""))
             labels = np.array([self.labels.get(kind, "") for kind in _kinds(keyed)], dtype=object)
             setup = pd.Series(labels[keyed.groupby(KEY, sort=False).ngroup()], index=rows.index, dtype="str")
-        parts = {BUT_FACTORS: setup, BUT_ENGINE: setup}
-        for name in self.factors:
-            setup = setup.where(setup == "", setup + " ") + name + rows[FACTORS[name][0]].astype("str")
-            if name:
-                parts[BUT_ENGINE] = setup
-        return rows.assign(setup=setup, **(parts if self.factors else {}))
-
-    def with_factors(self, rows: pd.DataFrame) -> Setups:
-        """The same, and the factors of which any of these rows has another value than the usual one."""
-        unusual = [name for name, (column, usual) in FACTORS.items() if rows[column].ne(usual).any()]
-        return replace(self, factors=[name for name in FACTORS if name in (*unusual, *self.factors)])
+        return rows.assign(setup=setup)
 
 
 def setups(manifests: Mapping[str, Mapping[str, Any]], trials: pd.DataFrame) -> Setups:
@@ -76,7 +55,7 @@ def setups(manifests: Mapping[str, Mapping[str, Any]], trials: pd.DataFrame) -> 
     """
     kinds = _kinds(trials)
     is_apart = len(manifests) > 1 or (all(manifests.values()) and len({kind[1] for kind in kinds}) > 1)
-    result = (_setups(manifests, kinds) if is_apart else Setups()).with_factors(trials)
+    result = _setups(manifests, kinds) if is_apart else Setups()
     simulated = [run for run, manifest in manifests.items() if manifest.get(SIMULATED)]
     real = [run for run in manifests if run not in simulated]
     if simulated and real:
@@ -85,16 +64,6 @@ def setups(manifests: Mapping[str, Mapping[str, Any]], trials: pd.DataFrame) -> 
         )
     labels = {kind: f"{SIMULATED} {result.labels.get(kind, '')}".strip() for kind in kinds}
     return replace(result, labels=labels) if simulated else result
-
-
-def factors(trials: pd.DataFrame) -> dict[str, tuple[str, int, str]]:
-    """By the setup of one run's trials their engine, how many requests were to be decoded ahead, and the hosts'
-    allocators."""
-    each = trials[["setup", "engine", "prefetch_asked", "allocator"]].drop_duplicates("setup").astype("str")
-    return {
-        setup: (engine, int(ahead), allocator)
-        for setup, engine, ahead, allocator in each.itertuples(index=False, name=None)
-    }
 
 
 def _kinds(rows: pd.DataFrame) -> list[Trials]:

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pandas as pd
 
-from pareto.analysis.fronts.cells import FACTORS as OF_CELL
 from pareto.analysis.fronts.cells import cells
+from pareto.analysis.naming import USUAL
 from pareto.analysis.points import CELL, MEASURED, NONE, SETTLED, is_struck, pooled, sorted_cells
 from pareto.analysis.runs import reading
-from pareto.analysis.runs.setups import FACTORS, Setups
+from pareto.analysis.runs.setups import Setups
 from pareto.analysis.schema import STRUCK
 
 BOUNDS = {"least_latency_s": "latency_s", "most_throughput_ips": "throughput_ips"}
 """Columns beside the front: the bound of a cell without a trial."""
-_OF_RUN = ["run", "engine", "prefetch_asked", "allocator", *(name for name in CELL if name != "setup")]
+_OF_RUN = ["run", *(name for name in CELL if name != "setup")]
 
 
 def struck(where: Sequence[Path], setups: Setups) -> pd.DataFrame:
@@ -27,7 +27,7 @@ def struck(where: Sequence[Path], setups: Setups) -> pd.DataFrame:
     parts = []
     for folder in (folder for folder in where if reading.is_there(folder, STRUCK)):
         part = reading.read(folder, STRUCK)[0].to_pandas()
-        usual = {column: {"": value} for column, value in FACTORS.values()}
+        usual = {column: {"": value} for column, value in USUAL.items()}
         parts.append(part.replace({"run": {"": folder.resolve().name}, **usual}))
     if not any(map(len, parts)):
         return pd.DataFrame(columns=[*STRUCK.columns, "setup"])
@@ -58,8 +58,8 @@ def with_struck(front: pd.DataFrame, trials: pd.DataFrame, struck_off: pd.DataFr
         backend=struck_off["backend"].where(struck_off["payload_bytes"] > 0, NONE),
         **{SETTLED: struck_off["how"]},
         **{column: struck_off[of].where(bounds) for column, of in BOUNDS.items()},
-    ).drop_duplicates(CELL)[[*CELL, *OF_CELL, "point_name", SETTLED, *BOUNDS]]
-    measured = cells(pooled(trials[is_struck(trials)])).drop(columns=[*OF_CELL, "point_name"])
+    ).drop_duplicates(CELL)[[*CELL, "point_name", SETTLED, *BOUNDS]]
+    measured = cells(pooled(trials[is_struck(trials)])).drop(columns="point_name")
     rows = named.merge(measured, on=CELL, how="left")
     rows = rows.merge(front[CELL].assign(there=True), on=CELL, how="left")
     rows = rows[rows["there"].isna()].drop(columns="there")

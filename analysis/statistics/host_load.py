@@ -7,11 +7,10 @@ from typing import Any
 
 import pandas as pd
 
-from pareto.analysis.engines import engines, of_role, told
-from pareto.analysis.naming import cell_title, listed
+from pareto.analysis.engines import of_role
+from pareto.analysis.naming import USUAL, cell_title, listed
 from pareto.analysis.points import CELL, TRIAL
 from pareto.analysis.runs.manifest import directions, section, sessions, within
-from pareto.analysis.runs.setups import TUNED
 from pareto.analysis.standing import stands
 from pareto.analysis.statistics.doubt import AGAIN, GOVERNOR, PROGRAMS, Doubt
 from pareto.remote.link.units import duration, percent
@@ -142,11 +141,9 @@ def _slower(ok: pd.DataFrame) -> Iterator[Doubt]:
 def _changed(stages: pd.DataFrame) -> Iterator[Doubt]:
     known = stages.groupby(STAGE, dropna=False, observed=True)["baseline_s"].agg(["min", "max"]).reset_index()
     hosts = known["host"].astype("str")
-    each = {"engine": engines(known), "allocator": told(known, "allocator", TUNED)}
-    known = known.assign(
-        engine=[of_role(*pair) for pair in zip(each["engine"], hosts, strict=True)],
-        allocator=[of_role(*pair, TUNED) for pair in zip(each["allocator"], hosts, strict=True)],
-    )
+    for name in ("engine", "allocator"):
+        named = zip(known[name].astype("str"), hosts, strict=True)
+        known[name] = [of_role(each, host, USUAL[name]) for each, host in named]
     spread = known.groupby(STAGE, dropna=False).agg({"min": "min", "max": "max"}).reset_index()
     apart = spread[spread["max"] > CHANGED * spread["min"]]
     if apart.empty:

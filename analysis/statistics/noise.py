@@ -15,20 +15,20 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from pareto.analysis.engines import without_engine
-from pareto.analysis.naming import count, transport
+from pareto.analysis.naming import count, transport, unusual
 from pareto.analysis.points import CELL, CONDITION, ROUND, round_of
 from pareto.analysis.runs.requests import request_files, spread_within
 from pareto.analysis.standing import stands
 from pareto.analysis.statistics.samples import Floats, Ints
 
-OF = ["model", "setup"]
+OF = ["model", "engine", "prefetch_asked", "allocator", "setup"]
+"""The columns that are the same for all that has one noise floor."""
 MEASURES = {"latency_s": "latency", "throughput_ips": "throughput"}
 
 
 class Floor(NamedTuple):
-    """The noise floor of one model in one setup. shares: by column, the standard deviation of a cell's figure as a
-    share of it. comparisons: how many identical treatments were compared with another.
+    """The noise floor of one model, set up in one way. shares: by column, the standard deviation of a cell's figure as
+    a share of it. comparisons: how many identical treatments were compared with another.
     """
 
     shares: Mapping[str, float] = {}
@@ -39,27 +39,27 @@ class Floor(NamedTuple):
         return np.array([self.shares.get(column, 0.0) for column in columns])
 
 
-Floors = Mapping[tuple[str, str], Floor]
+Floors = Mapping[tuple[str, ...], Floor]
+"""By the values of `OF`."""
 
 
 def floor_of(floors: Floors, row: Mapping[Any, Any] | pd.Series) -> Floor:
-    """The floor of a row's model and setup; one without shares where none is known."""
-    return floors.get((str(row["model"]), str(row["setup"])), Floor())
-
-
-def over_engines(known: Floors, trials: pd.DataFrame) -> Floors:
-    """The floors with that of all engines together, under the setup without them: the greatest of theirs."""
-    setups = dict(zip(trials["setup"].astype("str"), without_engine(trials), strict=True))
-    together: dict[tuple[str, str], Floor] = {}
-    for (model, setup), floor in known.items():
-        before = together.setdefault((model, setups.get(setup, setup)), Floor())
-        shares = {name: max(share, before.shares.get(name, 0.0)) for name, share in floor.shares.items()}
-        together[model, setups.get(setup, setup)] = Floor(shares, before.comparisons + floor.comparisons)
-    return {**together, **known}
+    """The floor of a row, by its values of `OF`; one without shares where none is known. A row of no engine (empty
+    text) is of any: it has the greatest share of any engine.
+    """
+    key = tuple(str(row[name]) for name in OF)
+    same = [
+        floor
+        for of, floor in floors.items()
+        if all(own in (each, "") for own, each in zip(key[:2], of[:2], strict=True)) and key[2:] == of[2:]
+    ]
+    names = {name for floor in same for name in floor.shares}
+    shares = {name: max(floor.shares.get(name, 0.0) for floor in same) for name in names}
+    return Floor(shares, sum(floor.comparisons for floor in same))
 
 
 def floors(trials: pd.DataFrame, columns: Sequence[str] = tuple(MEASURES)) -> Floors:
-    """The noise floors by model and setup, from trials as they were measured: points must not be pooled already.
+    """The noise floors, from trials as they were measured: points must not be pooled already.
 
     The variance between the means over rounds of what is identical, less what the rounds' own spread makes of it; both
     of logarithms, and without what a round's trials share (a random effect in an analysis of variance; Searle, Casella
@@ -72,12 +72,12 @@ def floors(trials: pd.DataFrame, columns: Sequence[str] = tuple(MEASURES)) -> Fl
     kinds = {name: transport(str(name)) for name in ok["backend"].unique()}
     ok = ok.assign(treatment=ok["backend"].astype(object).map(kinds).where(crosses, ""))
     result = {}
-    for (model, setup), of_model in ok.groupby(OF, observed=True):
+    for key, of_model in ok.groupby(OF, observed=True):
         if pairs := list(_compared(of_model, wanted)):
             freedom = sum(n for n, _ in pairs)
             beyond = sum(n * excess for n, excess in pairs) / freedom
             shares = dict(zip(wanted, np.sqrt(np.maximum(0.0, np.nan_to_num(beyond))), strict=True))
-            result[str(model), str(setup)] = Floor(shares, int(freedom))
+            result[tuple(map(str, key))] = Floor(shares, int(freedom))
     return result
 
 
@@ -128,10 +128,10 @@ def _excess(values: Floats) -> float:
 
 
 def floor_sentences(known: Floors) -> Iterator[str]:
-    """A line for each model and setup that has identical treatments."""
-    for (model, setup), floor in known.items():
+    """A line for each model, set up in one way, that has identical treatments."""
+    for key, floor in known.items():
         shown = {word: floor.shares[column] for column, word in MEASURES.items() if column in floor.shares}
-        head = f"noise floor of {_titled(model, setup)}"
+        head = f"noise floor of {_titled(key)}"
         again = count(floor.comparisons, "comparison")
         if any(share >= 0.0005 for share in shown.values()):
             each = ", ".join(f"{100 * share:.2g} % in {word}" for word, share in shown.items())
@@ -154,7 +154,7 @@ class Level(NamedTuple):
 
 
 def levels(trials: pd.DataFrame, request_variance: float, requests: float) -> list[Level]:
-    """The levels of the spread of one model's latency in one setup: runs, testbeds where a run has several,
+    """The levels of the spread of one model's latency, set up in one way: runs, testbeds where a run has several,
     starts of the workers, rounds, requests. More repetition helps at the level that varies, and at no other.
 
     request_variance: of the logarithms of the latencies in a trial; requests: how many a trial has; NaN without files
@@ -195,7 +195,7 @@ def levels(trials: pd.DataFrame, request_variance: float, requests: float) -> li
 
 
 def spread_sentences(trials: pd.DataFrame, runs: Sequence[Path]) -> Iterator[str]:
-    """A line for each model and setup that has two rounds or more; runs: the folders of the trials."""
+    """A line for each model, set up in one way, that has two rounds or more; runs: the folders of the trials."""
     files = request_files(runs)
     for key, of_model in trials.groupby(OF, observed=True):
         every = levels(of_model, *spread_within(files, of_model))
@@ -210,7 +210,7 @@ def spread_sentences(trials: pd.DataFrame, runs: Sequence[Path]) -> Iterator[str
             unknown = [
                 f"between {level.name} it is not known, for {level.why}" for level in every if level.why
             ]
-            yield f"spread of the latency of {_titled(*key)}: {'; '.join([', '.join(told), *unknown])}"
+            yield f"spread of the latency of {_titled(key)}: {'; '.join([', '.join(told), *unknown])}"
 
 
 def spread_of(logs: Floats, whole: Ints) -> Floats:
@@ -235,5 +235,7 @@ def spread_of(logs: Floats, whole: Ints) -> Floats:
     return np.asarray(np.sqrt(np.maximum(0.0, np.nan_to_num(beyond)) / len(numbers)))
 
 
-def _titled(model: Any, setup: Any) -> str:
-    return f"{model}, {setup}" if setup else str(model)
+def _titled(key: Sequence[str]) -> str:
+    """`mobilenet_v2, engine onnx`; key: values of `OF`."""
+    row = dict(zip(OF, key, strict=True))
+    return ", ".join(filter(None, [row["model"], *unusual(row), row["setup"]]))

@@ -5,7 +5,7 @@ advice for each doubt, as in pyperf, and which points need more rounds.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -213,8 +213,8 @@ class Certainty(NamedTuple):
     """The certainty of a front's figures after some rounds.
 
     points: how many may be on a front. unsure: how many of these are not known as well as is wanted; widest: the worst
-    of them in words, empty without intervals. conditions: those they belong to, as `CONDITION`, but the engine before
-    the requests in flight, and no setup. lost, mostly_invalid: as `certainty` has them, in words.
+    of them in words, empty without intervals. conditions: those they belong to, as `CONDITION` without the setup. lost,
+    mostly_invalid: as `certainty` has them, in words.
     """
 
     rounds: int
@@ -226,15 +226,15 @@ class Certainty(NamedTuple):
     mostly_invalid: tuple[str, ...] = ()
 
 
-def certainty(front: pd.DataFrame, within: float, factors: Mapping[str, tuple[str, int, str]]) -> Certainty:
+def certainty(front: pd.DataFrame, within: float) -> Certainty:
     """The certainty of all that may be on a front: are latency and throughput known within a share of their medians?
 
-    front: as from `analysis.fronts.front.front`, over one run; factors: those of its trials (`analysis.runs.setups`). A
-    point may be on the front of its condition if it is feasible and was on that of all backends in more than `CHANCE`
-    of the resamples, or too few rounds tell. It is known if neither end of either 95 % interval is farther from its
-    median than `within` (0.05: 5 %), which needs `LEAST_VALUES` rounds. A point that has as many and lacks latency or
-    throughput is lost; one that is not known and was valid in fewer than half of `FAIR_TRIAL` rounds is mostly invalid:
-    neither is unsure, as it is not rounds that it lacks.
+    front: as from `analysis.fronts.front.front`, over one run. A point may be on the front of its condition if it is
+    feasible and was on that of all backends in more than `CHANCE` of the resamples, or too few rounds tell. It is known
+    if neither end of either 95 % interval is farther from its median than `within` (0.05: 5 %), which needs
+    `LEAST_VALUES` rounds. A point that has as many and lacks latency or throughput is lost; one that is not known and
+    was valid in fewer than half of `FAIR_TRIAL` rounds is mostly invalid: neither is unsure, as it is not rounds that
+    it lacks.
     """
     tried = front["rounds"] + front["excluded"]
     name = cell_title if len(front[CONDITION].drop_duplicates()) > 1 else cell_name
@@ -249,15 +249,15 @@ def certainty(front: pd.DataFrame, within: float, factors: Mapping[str, tuple[st
     if off[unsure].notna().any(axis=None):
         index, measure, size = _widest(off[unsure])
         widest = f"{name(front.loc[index])} {measure} ±{100 * size:.1f} %"
-    keys = front.loc[unsure, CONDITION].itertuples(index=False, name=None)
+    keys = front.loc[unsure, CONDITION[:-1]].astype("str").itertuples(index=False, name=None)
     return Certainty(
         rounds=int(tried.max()) if len(front) else 0,
         points=int((chosen & ~is_invalid).sum()),
         unsure=int(unsure.sum()),
         widest=widest,
         conditions=frozenset(
-            (model, netem, int(batch), codec, (by := factors[str(setup)])[0], depth, *by[1:])
-            for model, netem, batch, codec, depth, setup in keys
+            (model, netem, int(batch), *factors, int(ahead), allocator)
+            for model, netem, batch, *factors, ahead, allocator in keys
         ),
         lost=tuple(map(name, front[is_lost].to_dict("records"))),
         mostly_invalid=tuple(map(name, front[is_invalid].to_dict("records"))),

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from pareto.analysis.engines import without_factors
 from pareto.analysis.points import CELL, round_of
 from pareto.analysis.standing import stands
 from pareto.analysis.statistics.significance import MEASURES
@@ -27,7 +26,6 @@ def differences(trials: pd.DataFrame) -> pd.DataFrame:
     if "testbed" not in trials or trials["testbed"].nunique() < 2:
         return pd.DataFrame(columns=COLUMNS)
     rows = trials.assign(in_round=round_of(trials))[stands(trials)]
-    rows["setup"] = without_factors(rows)
     made = []
     for key, task in rows.groupby(KEY, dropna=False, observed=True):
         rounds = task.groupby("testbed", observed=True)["in_round"].nunique()

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from pareto.analysis.advice.advise import Advice, sentence
 from pareto.analysis.advice.crossovers import DELAYS_S, RATES_BPS
-from pareto.analysis.naming import ANY_NOTE, backend_name, point_label, time_unit
+from pareto.analysis.naming import ANY_NOTE, NONE, backend_name, point_label, time_unit
 from pareto.analysis.tables.columns import UNKNOWN, Column, Framed, framed, number, spans, sureness
 from pareto.analysis.wording import EDGE, SERVER
 from pareto.remote.link.units import duration, percent, rate
@@ -37,7 +37,8 @@ def _table(advice: Advice) -> Framed:
     digits = 3 if unit == "s" else 2
     low, high = rows["latency_low_s"] * scale, rows["latency_high_s"] * scale
     codecs = [
-        codec if backend else UNKNOWN for codec, backend in zip(rows["codec"], rows["backend"], strict=True)
+        codec if backend != NONE else UNKNOWN
+        for codec, backend in zip(rows["codec"], rows["backend"], strict=True)
     ]
     names = [
         f"{each.point} {each.end}" if each.end else point_label(each.point, each.point_name) for each in shown
@@ -55,7 +56,7 @@ def _table(advice: Advice) -> Framed:
     ]
     if low.isna().all():
         columns = [column for column in columns if column.head != "95 %"]
-    notes = ["sure = probability of being the best", "" if rows["backend"].all() else ANY_NOTE]
+    notes = ["sure = probability of being the best", ANY_NOTE if rows["backend"].eq(NONE).any() else ""]
     if low.notna().any() and not advice.ranking.profile:
         notes.append("95 % = by the rounds, and by how much predictions are off")
     return framed(columns, f"Best for {advice.objective}", notes)

@@ -72,7 +72,7 @@ def _codecs_table(rows: pd.DataFrame, objectives: Sequence[str], where: str) -> 
         for value, tied in zip(points["accuracy"], ties, strict=True)
     ]
     codecs = [
-        codec_name(codec) if backend else UNKNOWN
+        codec_name(codec) if backend != NONE else UNKNOWN
         for codec, backend in zip(points[AT_WORK], points["backend"], strict=True)
     ]
     columns = [

@@ -11,7 +11,17 @@ from pareto.analysis.comparing.paired import ALL
 from pareto.analysis.figures.drawing import caption, conditions
 from pareto.analysis.figures.look import PAGE
 from pareto.analysis.fronts import energy
-from pareto.analysis.naming import ANY_NOTE, backend_name, condition_title, file_stem, point_label, time_unit
+from pareto.analysis.naming import (
+    ANY_NOTE,
+    LETTERS,
+    NONE,
+    USUAL,
+    backend_name,
+    condition_title,
+    file_stem,
+    point_label,
+    time_unit,
+)
 from pareto.analysis.points import hosts, short_step
 from pareto.analysis.tables.columns import once, sureness
 from pareto.analysis.tables.overview import chosen_points
@@ -80,7 +90,7 @@ def front_latex(
         escaped(conditions(rows, testbed)),
         *(text for name, text in _NOTES.items() if name in shown),
         f"Energy of {escaped(points['energy_of'].iloc[0])}{above_idle}." if "energy" in shown else "",
-        f"{ANY_NOTE.replace(' = ', ': ')}." if (points["backend"] == "").any() else "",
+        f"{ANY_NOTE.replace(' = ', ': ')}." if (points["backend"] == NONE).any() else "",
     ]
     return _table(list(shown.values()), told, file_stem("front", *_name(points.iloc[0]))) if shown else ""
 
@@ -184,6 +194,7 @@ def _is_known(values: pd.Series | list[str]) -> bool:
 def _name(row: pd.Series) -> list[str]:
     """The parts of a label: the condition, as far as it is not the usual one."""
     parts = [str(row["model"]), str(row["netem"])]
-    parts += [f"b{row['batch_size']}"] if row["batch_size"] != 1 else []
-    parts += [f"d{row['in_flight_asked']}"] if row["in_flight_asked"] != "auto" else []
-    return parts + [str(row[name]) for name in ("codec", "setup") if row.get(name, "") not in ("", "none")]
+    usual = {"batch_size": "1", **USUAL}
+    known = {name: str(row.get(name) or usual[name]) for name in LETTERS}
+    parts += [f"{LETTERS[name]}{value}" for name, value in known.items() if value != usual[name]]
+    return [*parts, *filter(None, [str(row["setup"])])]

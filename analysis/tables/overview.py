@@ -12,8 +12,8 @@ from rich.text import Text
 from pareto.analysis.fronts import energy
 from pareto.analysis.fronts.objectives import ACCURACY, DEFAULT, chosen
 from pareto.analysis.fronts.quality import in_words, is_none, name_of
-from pareto.analysis.naming import ANY_NOTE, backend_name, condition_title, count, time_unit
-from pareto.analysis.points import CONDITION, NO_CODEC, NONE, hosts, short_step, undivided
+from pareto.analysis.naming import ANY_NOTE, backend_name, condition_title, count, time_unit, unusual
+from pareto.analysis.points import CONDITION, NONE, hosts, short_step, undivided
 from pareto.analysis.tables.columns import UNKNOWN, Column, Framed, number, starts, sureness
 
 MOST_ROWS = 24
@@ -28,7 +28,10 @@ _HEADS = {
     "netem": "network",
     "batch_size": "batch",
     "codec": "codec",
+    "engine": "engine",
     "in_flight_asked": "in flight",
+    "prefetch_asked": "prefetch",
+    "allocator": "allocator",
     "setup": "setup",
 }
 _GIVE_WAY = ("bound", "name", "eff", "accuracy")
@@ -131,8 +134,7 @@ def _title(same: dict[Any, Any]) -> str:
     named = [str(same["model"] or "several models")]
     named[0] += f" at {same['netem']}" if same["netem"] else ""
     named += [f"batch size {same['batch_size']}"] if same["batch_size"] else []
-    named += [f"codec {same['codec']}"] if same["codec"] not in ("", NO_CODEC) else []
-    return ", ".join(filter(None, [*named, str(same["setup"])]))
+    return ", ".join(filter(None, [*named, *unusual(same), str(same["setup"])]))
 
 
 def _condition_columns(rows: pd.DataFrame, apart: Sequence[str]) -> list[Column]:

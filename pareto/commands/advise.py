@@ -197,8 +197,7 @@ def _worth(folders: Sequence[Path], known: ModelProfile) -> Iterator[str]:
         return
     runs = joined(folders)
     manifests = [run.manifest for run in runs.runs]
-    front = compared.of_eager(fronts(runs.trials).front, runs.trials)
-    frame = compared.compared(front, [known], manifests)
+    frame = compared.compared(fronts(runs.trials).front, [known], manifests)
     yield from (
         *compared.sentences(frame),
         *map(str, compared.faults(frame)),

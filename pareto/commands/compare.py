@@ -42,8 +42,8 @@ def compare(
     (before,) = run_folders(screen, [first], RESULTS)
     if is_published:
         from pareto.analysis.comparing.published import beside
+        from pareto.analysis.naming import SIMULATED
         from pareto.analysis.runs.manifest import manifest
-        from pareto.analysis.runs.setups import SIMULATED
         from pareto.analysis.tables import published as tables
 
         published = read(second)

@@ -177,11 +177,10 @@ class Stopping:
 def known(folder: Path, within: float) -> Certainty:
     """The certainty of a run's front. The analysis is imported between rounds, not while one is measured."""
     from pareto.analysis.fronts.front import front
-    from pareto.analysis.runs import load, setups
+    from pareto.analysis.runs import load
     from pareto.analysis.statistics import stability
 
-    trials = load.load([folder])
-    return stability.certainty(front(trials), within, setups.factors(trials))
+    return stability.certainty(front(load.load([folder])), within)
 
 
 def _unsure(known: Certainty) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from pareto.analysis.naming import USUAL
 from pareto.analysis.schema import KINDS, TRIALS, Kind
 
 PAYLOAD_BYTES = (600_000, 800_000, 400_000, 100_000, 0)
@@ -81,8 +82,8 @@ def _row(codec: str, point: int, rate_bps: float, noise: Any) -> dict[str, Any]:
     slowest_s = max(EDGE_S[point], SERVER_S[point], 0.0 if np.isnan(network_s) else network_s - 2 * DELAY_S)
     latency_s, throughput_ips = (work_s + (network_s if payload else 0.0)) * noise[0], noise[1] / slowest_s
     return {
-        "run": "codecs", "model": "small", "point": str(point), "point_name": f"unit{point}", "codec": codec,
-        "batch_size": 1, "in_flight_asked": "auto", "in_flight": 4.0, "status": "ok", "setup": "",
+        "run": "codecs", "model": "small", "point": str(point), "point_name": f"unit{point}", **USUAL, "codec": codec,
+        "batch_size": 1, "in_flight": 4.0, "status": "ok", "setup": "",
         "latency_s": latency_s, "latency_bound_s": min(work_s, latency_s),
         "throughput_ips": throughput_ips, "throughput_bound_ips": max(1 / slowest_s, throughput_ips),
         "edge_s": EDGE_S[point], "server_s": SERVER_S[point] if payload else np.nan,

@@ -1,4 +1,4 @@
-"""Trials of a small model over several engines, as a sweep with `--engine` has them: each a setup."""
+"""Trials of a small model over several engines, as a sweep with `--engine` has them."""
 
 from __future__ import annotations
 
@@ -37,8 +37,7 @@ def trials(
         stages = own[["edge_s", "server_s"]].fillna(0)
         own["latency_s"] = stages.sum(axis=1) + own["network_s"].fillna(0)
         own["throughput_ips"] = 1 / np.maximum(stages.max(axis=1), own["network_s"].fillna(0) - 0.01)
-        setup = engine if len(engines) > 1 else ""
-        parts.append(own.assign(engine=engine, setup=setup, setup_but_engine=""))
+        parts.append(own.assign(engine=engine))
     every = pd.concat(parts, ignore_index=True)
     for figure in ("latency_s", "edge_s", "server_s", "network_s"):
         every[figure] *= slower[every["round"]]

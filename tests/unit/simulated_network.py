@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from pareto.analysis.advice.observed import Observed, observe
+from pareto.analysis.naming import USUAL
 from pareto.analysis.prediction.network import Network
 from pareto.protocol.constants import GOODPUT
 
@@ -105,7 +106,7 @@ def trials(
     for name, values in columns.items():
         frame[name] = values.ravel()
     frame.loc[~crosses, ["network_s", "server_s"]] = np.nan
-    key = {"run": "simulated", "model": "net", "batch_size": 1, "codec": "none", "in_flight_asked": "auto"}
+    key = {"run": "simulated", "model": "net", "batch_size": 1, **USUAL}
     other = {
         "setup": "",
         "point_name": "",
@@ -137,8 +138,7 @@ def stages(of: pd.DataFrame) -> pd.DataFrame:
         "model",
         "netem",
         "batch_size",
-        "codec",
-        "in_flight_asked",
+        *USUAL,
         "setup",
         "backend",
         "point",

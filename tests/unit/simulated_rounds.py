@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from pareto.analysis.naming import USUAL
 from pareto.analysis.points import CONDITION
 from pareto.analysis.statistics.samples import Floats
 
-FIXED = {"model": "m", "batch_size": 1, "codec": "none", "in_flight_asked": "auto", "setup": ""}
+FIXED = {"model": "m", "batch_size": 1, **USUAL, "setup": ""}
 
 
 def trials(latency_s: Floats, throughput_ips: Floats, backends: Sequence[str] = ("tcp",)) -> pd.DataFrame:

@@ -119,7 +119,7 @@ def _struck(folder: Path) -> list[Path]:
     rows = [row for row in trials(rounds=1, backends=("tcp",)) if row["point"] in (0, 7, 21)]
     run = write(folder, rows)
     same = {name: rows[0][name] for name in ("run", "model", "netem", "batch_size", "backend")}
-    of = {"in_flight_asked": "auto", "how": "physics", "latency_s": 2.0, "throughput_ips": 0.5, "round": 1}
+    of = {"how": "physics", "latency_s": 2.0, "throughput_ips": 0.5, "round": 1}
     off = [same | of | {"point": str(point), "payload_bytes": 5, "by_point": "21"} for point in (0, 7, 9)]
     pd.DataFrame(off).reindex(columns=schema.STRUCK.columns).to_csv(run / schema.STRUCK.file, index=False)
     return [run]

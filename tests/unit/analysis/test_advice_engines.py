@@ -24,15 +24,14 @@ PROFILES = {"middle": NETWORK}
 
 
 def trials(*engines: str, **asked: Any) -> pd.DataFrame:
-    """Trials of engines, each a setup; onnx computes in a quarter of the time."""
+    """Trials of engines; onnx computes in a quarter of the time."""
     parts = []
     for seed, engine in enumerate(engines):
         edge_s = world.EDGE_S * SPEED[of_role(engine, "edge")]
         server_s = world.SERVER_S * SPEED[of_role(engine, "server")]
         asked_of = {"noise": 0.005, "backends": ("tcp",), "profiles": PROFILES} | asked
         made = world.trials(edge_s=edge_s, server_s=server_s, seed=seed, **asked_of)
-        setup = engine if len(engines) > 1 else ""
-        parts.append(made.assign(engine=engine, setup=setup, setup_but_engine=""))
+        parts.append(made.assign(engine=engine))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -45,8 +44,8 @@ def test_the_answer_names_point_and_engine_and_what_each_is_best_at(snapshot: Sn
     best = world.latency_s(NETWORK, "tcp")
     assert np.argmin(best) == 1, "with eager a cut is best, with onnx the whole model on the edge"
     assert [first, each] == snapshot
-    setups = [condition[CONDITION.index("setup")] for condition in first.conditions]
-    assert setups == ["onnx", "eager"], "the engine that it chooses is first"
+    engines = [condition[CONDITION.index("engine")] for condition in first.conditions]
+    assert engines == ["onnx", "eager"], "the engine that it chooses is first"
     assert first.sure
 
 
@@ -57,7 +56,7 @@ def test_an_engine_that_changes_the_results_does_not_win_by_it() -> None:
     by_eager, of_onnx = lines[0], lines[-1]
     assert "onnx" not in by_eager
     assert by_eager.startswith("net at middle")
-    assert of_onnx.startswith("net at middle, onnx: ")
+    assert of_onnx.startswith("net at middle, engine onnx: ")
     manifests, stages = [world.manifest(PROFILES)], world.stages(rows)
     with pytest.raises(UserError, match="onnx"):
         advise(rows, stages, manifests, NETWORK)
@@ -98,7 +97,7 @@ def test_one_engine_is_not_named() -> None:
     (only,) = told(trials("eager"))
     assert "eager" not in only
     (onnx,) = told(trials("eager", "onnx").query("engine == 'onnx'"))
-    assert onnx.startswith("net at middle, onnx: keep everything on the edge: ")
+    assert onnx.startswith("net at middle, engine onnx: keep everything on the edge: ")
 
 
 def test_predictions_are_of_the_engines_own_stages() -> None:

@@ -19,6 +19,7 @@ from rich.console import Console
 
 from pareto.analysis.advice import advise as advise_module
 from pareto.analysis.advice.advise import Advice, advise, answers, sentence
+from pareto.analysis.naming import USUAL
 from pareto.analysis.prediction.network import Network
 from pareto.analysis.tables.advice import advice_table
 from pareto.protocol.errors import UserError
@@ -278,7 +279,7 @@ def test_an_answer_s_figures_are_measured_and_it_knows_its_condition():
         [100 * (1 - truth[1] / truth[4]), 100 * (1 - truth[1] / truth[0])], abs=0.5
     )
     assert [answer.conditions for answer in (slow, middle, fast)] == [
-        (("net", netem, "1", "none", "auto", ""),) for netem in world.PROFILES
+        (("net", netem, "1", *USUAL.values(), ""),) for netem in world.PROFILES
     ]
     assert slow.sure and not told(world.trials(rounds=2, noise=0.001))[0].sure
 
@@ -315,7 +316,7 @@ def test_what_is_likely_is_probable():
 
 def test_points_that_are_not_feasible_in_the_front_do_not_count(snapshot):
     rows = world.trials(noise=0.001)
-    rows.loc[rows["point"] == "4", "backend"] = ""
+    rows.loc[rows["point"] == "4", "backend"] = "none"
     cells = rows.drop_duplicates(["netem", "backend", "point"]).copy()
     cells["feasible"] = (
         (cells["netem"] == "slow") & cells["point"].isin(["2", "4"]) & (cells["backend"] != "tcp")

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from pareto.analysis.advice.best import CLOSE, OTHER, SAME, best
+from pareto.analysis.naming import USUAL
 from pareto.analysis.prediction.network import Network
 
 NETWORKS = {"near": Network(0.01, 100e6, 0.002), "far": Network(0.2, 5e6), "bare": Network(0.0, math.inf)}
@@ -20,8 +21,8 @@ HALF = 20e6
 def cell(netem: str, point: int, latency_s: float, ips: float = 1.0, **more: Any) -> dict[str, Any]:
     """A row of the front."""
     return {
-        "backend": "" if point == 9 else "tcp",
-        "model": "net", "netem": netem, "batch_size": 1, "codec": "none", "in_flight_asked": "auto", "setup": "",
+        "backend": "none" if point == 9 else "tcp",
+        "model": "net", "netem": netem, "batch_size": 1, **USUAL, "setup": "",
         "point": str(point), "point_name": "", "rounds": 6, "excluded": 0, "left_out": 0, "trials": 6,
         "feasible": True, "payload_bytes": 0.0 if point == 9 else 1e5,
         "latency_s": latency_s, "throughput_ips": ips,
@@ -35,7 +36,7 @@ class Foretelling:
     """Point 0 over tcp above a rate, else all on the edge."""
 
     limit_bps: float = HALF
-    cells = pd.DataFrame({"point": ["0", "9"], "backend": ["tcp", ""]})
+    cells = pd.DataFrame({"point": ["0", "9"], "backend": ["tcp", "none"]})
 
     def cost(self, objective: str, **conditions: Any) -> Any:
         fast = np.asarray(conditions["rate_bps"]) > self.limit_bps
@@ -66,7 +67,7 @@ def test_the_best_of_each_network() -> None:
     assert (near["delay_s"], near["rate_bps"]) == (pytest.approx(0.012), 100e6), "both ways"
     assert at(found, "near", "throughput")["point"] == "4"
     far = at(found, "far")
-    assert (far["point"], far["backend"], far["measured"]) == ("9", "", 0.07), (
+    assert (far["point"], far["backend"], far["measured"]) == ("9", "none", 0.07), (
         "where nothing crosses all are one"
     )
     assert found["prediction"].eq("").all()

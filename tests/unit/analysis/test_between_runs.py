@@ -173,7 +173,7 @@ def test_runs_without_anything_in_common(tmp_path: Path, snapshot: SnapshotAsser
 def test_runs_over_other_backends_share_the_point_where_nothing_crosses(tmp_path: Path) -> None:
     a, b = measured("a"), measured("b", backends=("rpc",))
     found = compared(tmp_path, a, b)
-    assert found.differences[["backend", "point"]].to_numpy().tolist() == [["", str(POINTS - 1)]]
+    assert found.differences[["backend", "point"]].to_numpy().tolist() == [["none", str(POINTS - 1)]]
     assert (found.only_first, found.only_second) == (["backend tcp"], ["backend rpc"])
     with pytest.raises(UserError, match="no backend in common: tcp in A, rpc in B"):
         compared(tmp_path / "cuts", at(a, 3, 4), at(b, *range(3, POINTS)))
@@ -195,7 +195,7 @@ def by_engine(run: str, **latency: float) -> Rows:
 def test_engines_of_a_run_are_compared_each_with_itself(tmp_path: Path) -> None:
     found = compared(tmp_path, by_engine("a", eager=2.0, onnx=1.0), by_engine("b", onnx=1.0, compile=3.0))
     rows = found.differences
-    assert rows["setup"].tolist() == ["onnx"] * 2
+    assert rows["engine"].tolist() == ["onnx"] * 2
     assert rows["latency_difference_s"].tolist() == [0, 0], "no trial of eager is in it"
     assert found.only_first == ["engine eager"]
     assert found.only_second == ["engine compile"]

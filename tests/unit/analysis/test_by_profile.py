@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from pareto.analysis.advice.by_profile import Kept, kept
+from pareto.analysis.naming import USUAL
 from pareto.analysis.points import CONDITION
 from pareto.analysis.prediction.compared import FOLDER
 from pareto.analysis.prediction.network import Network
@@ -25,8 +26,7 @@ CELL = {
     "model": "small",
     "netem": "far",
     "batch_size": 1,
-    "codec": "none",
-    "in_flight_asked": "auto",
+    **USUAL,
     "setup": "",
 }
 MEASURED = {**CELL, "backend": "tcp", "point": "2", "status": "ok", "latency_s": 0.3}

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from pareto.analysis.naming import USUAL
 from pareto.analysis.prediction import forecast
 from pareto.analysis.prediction.compared import (
     COLUMNS,
@@ -18,7 +19,6 @@ from pareto.analysis.prediction.compared import (
     compared,
     faults,
     in_run,
-    of_eager,
     sentences,
     unfit,
     unused,
@@ -48,8 +48,8 @@ def measured(points: list[str], netem: str = "far", *, off: float = 1.0, **chang
     said = forecast.of(profile(1 + splits.shape[1]), splits, networks, "tcp")
     rows = pd.DataFrame(
         {
-            "model": "net", "netem": netem, "batch_size": 1, "codec": "none", "in_flight_asked": "auto", "setup": "",
-            "backend": ["" if int(point.split("+")[0]) == UNITS else "tcp" for point in points], "point": points,
+            "model": "net", "netem": netem, "batch_size": 1, **USUAL, "setup": "",
+            "backend": ["none" if int(point.split("+")[0]) == UNITS else "tcp" for point in points], "point": points,
             "point_name": "", "latency_s": said.latency_s * off, "throughput_ips": said.throughput_ips / off,
         }
     )  # fmt: skip
@@ -177,12 +177,10 @@ def test_profiles_in_a_runs_folder_are_found_and_links_are_not_followed(tmp_path
 
 
 def test_points_of_engines_are_not_compared_with_a_profile_in_eager() -> None:
-    rows = pd.concat([measured(["6"], setup="eager"), measured(["6"], setup="onnx", off=0.1)])
-    trials = pd.DataFrame({"setup": ["eager", "onnx"], "engine": ["eager", "onnx"]})
-    frame = compared(of_eager(rows, trials), [profile()], [manifest()])
-    assert frame["setup"].tolist() == ["eager"]
+    rows = pd.concat([measured(["6"]), measured(["6"], engine="onnx", off=0.1)])
+    frame = compared(rows, [profile()], [manifest()])
+    assert frame["engine"].tolist() == ["eager"]
     assert list(faults(frame)) == [], "what onnx measured better than eager's bound is no fault"
-    assert len(of_eager(rows.assign(setup=""), trials.head(1).assign(setup=""))) == 2
     (line,) = unused([profile()], [manifest(engines=["eager", "onnx", "compile"])])
     assert "onnx, compile are not compared" in line
     assert list(unused([profile()], [manifest(engines=["eager"])])) == []

@@ -3,28 +3,14 @@
 from __future__ import annotations
 
 import pandas as pd
-import pytest
 
-from pareto.analysis.engines import BUT_ENGINE, at_work, engines, of_role, setup_of, without_engine
+from pareto.analysis.engines import at_work, of_role
 
 
 def rows(*each: tuple[str, str, float]) -> pd.DataFrame:
     """Trials of these engines, points and payloads."""
     frame = pd.DataFrame(each, columns=["engine", "point", "payload_bytes"])
     return frame.assign(model="net", setup="")
-
-
-def test_runs_from_before_there_were_engines_are_eager() -> None:
-    old = rows(("", "0", 5.0))
-    assert engines(old).tolist() == engines(old.drop(columns="engine")).tolist() == ["eager"]
-
-
-@pytest.mark.parametrize("setup", ["", "edge_cpu=0.25"])
-def test_the_setup_without_its_engine_is_that_of_the_run(setup: str) -> None:
-    frame = rows(("eager", "0", 5.0), ("onnx", "0", 5.0))
-    named = frame.assign(setup=[setup_of(setup, name) for name in frame["engine"]], **{BUT_ENGINE: setup})
-    assert without_engine(named).unique().tolist() == [setup]
-    assert without_engine(frame.assign(setup=setup)).unique().tolist() == [setup], "a run of one engine"
 
 
 def test_each_host_has_its_engine() -> None:

@@ -34,6 +34,7 @@ from pareto.analysis.figures.drawing import (
 from pareto.analysis.figures.look import Look, drawn_as, left_out
 from pareto.analysis.figures.shown import ASKED, KINDS, drawings, worth_showing
 from pareto.analysis.findings import Options, find
+from pareto.analysis.naming import USUAL
 from pareto.protocol.errors import UserError
 from tests.unit import drawn
 from tests.unit.analysis.figure_runs import RUNS, Reported
@@ -191,8 +192,7 @@ def rows(**columns: Any) -> pd.DataFrame:
         "model": "net",
         "netem": "wifi",
         "batch_size": 1,
-        "codec": "none",
-        "in_flight_asked": "auto",
+        **USUAL,
         "setup": "",
     }
     told |= {

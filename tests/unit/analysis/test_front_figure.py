@@ -21,6 +21,7 @@ from pareto.analysis.figures.layout import MOST_LABELS, Scheme
 from pareto.analysis.figures.marks import FILLS, ends, states
 from pareto.analysis.figures.style import COLOURS, Printed, faded, styled
 from pareto.analysis.fronts.front import front
+from pareto.analysis.naming import USUAL
 from pareto.analysis.points import CONDITION
 from pareto.analysis.runs.load import load
 from tests.unit import drawn, example_run
@@ -34,8 +35,8 @@ def points(tmp_path: Path, **options: Any) -> pd.DataFrame:
 def crafted(**columns: Any) -> pd.DataFrame:
     """Four points of one backend: on the front, perhaps (both ways), and not."""
     latency_s, throughput_ips = np.array([0.01, 0.02, 0.021, 0.04]), np.array([10.0, 20.0, 19.0, 5.0])
-    told: dict[str, Any] = {"model": "net", "netem": "wifi", "batch_size": 1, "codec": "none", "setup": ""}
-    told |= {"in_flight_asked": "auto", "backend": "tcp", "point": ["0", "1", "2", "3"], "point_name": "unit"}
+    told: dict[str, Any] = {"model": "net", "netem": "wifi", "batch_size": 1, **USUAL, "setup": ""}
+    told |= {"backend": "tcp", "point": ["0", "1", "2", "3"], "point_name": "unit"}
     told |= {"rounds": 8, "excluded": 0, "payload_bytes": [5.0, 5.0, 5.0, 0.0], "ties": ""}
     told |= {"latency_s": latency_s, "throughput_ips": throughput_ips}
     for name, unit, values in (("latency", "s", latency_s), ("throughput", "ips", throughput_ips)):

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from pareto.analysis.naming import USUAL
 from pareto.analysis.runs.load import Joined, Run, joined
 from pareto.analysis.statistics import host_load
 from pareto.sweep.options import SLOWED
@@ -102,6 +103,7 @@ def test_another_engine_or_allocator_is_no_host_that_changed(
     later = stages["round"] == stages["round"].max()
     stages.loc[later, "baseline_s"] /= 2
     told = stages.assign(**{column: later.map({True: other, False: usual})})
+    trials[column] = trials["round"].eq(trials["round"].max()).map({True: other, False: usual})
     assert len(doubts(trials, told[told["host"] == host])) == lines
 
 
@@ -132,8 +134,7 @@ def beyond(*latencies_s: float, bound_s: float = 0.05, netem: str = "wifi", **ma
     same = {
         "model": "m",
         "batch_size": 1,
-        "codec": "none",
-        "in_flight_asked": "auto",
+        **USUAL,
         "setup": "",
         "backend": "tcp",
     }

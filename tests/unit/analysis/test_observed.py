@@ -20,12 +20,12 @@ def test_every_trial_has_its_round_and_cell_and_those_where_nothing_crosses_are_
     made = found.trials.join(found.cells[["backend", "point"]], on="cell")
     made[["run", "round"]] = rounds.loc[made["round"]].to_numpy()
     keys = ["run", "round", "netem", "backend", "point"]
-    rows["backend"] = rows["backend"].where(rows["payload_bytes"] > 0, "")
+    rows["backend"] = rows["backend"].where(rows["payload_bytes"] > 0, "none")
     expected = rows.groupby(keys)["latency_s"].agg(["sum", "mean", "size"])
     of_all = made.groupby(keys)["latency_s"].agg(["sum", "mean", "size"])
     assert of_all.index.equals(expected.index)
     np.testing.assert_allclose(of_all["mean"], expected["mean"])
-    repeated = expected.index.get_level_values("backend") != ""
+    repeated = expected.index.get_level_values("backend") != "none"
     assert (of_all["size"] == expected["size"])[repeated].all()
     assert sorted(made.loc[made["point"].eq("1"), "repeat"].unique()) == [0, 1]
 

@@ -258,7 +258,7 @@ def test_every_figure_of_a_point_is_in_its_row_those_of_the_terminal_first(
 def test_marks_are_the_rows_and_lie_where_they_were_measured(plain: Findings, usual: Read) -> None:
     (condition,) = conditions.conditions(plain)
     ((_, chart),) = condition["charts"]
-    rows = pd.concat([plain.front[plain.front["backend"] == name] for name in ("tcp", "rpc", "")])
+    rows = pd.concat([plain.front[plain.front["backend"] == name] for name in ("tcp", "rpc", "none")])
     marks = pd.DataFrame(chart["marks"]).sort_values("row")
     assert marks["row"].tolist() == list(range(len(rows)))
     assert marks["fill"].tolist() == [FILLS[state] for state in states(rows)]
@@ -274,7 +274,7 @@ def test_marks_are_the_rows_and_lie_where_they_were_measured(plain: Findings, us
     ends = marks[["x", "x_low", "x_high", "y", "y_low", "y_high"]]
     assert ((ends > 0) & (ends < 100) | ends.isna() | (marks["fill"] == 0).to_numpy()[:, None]).all(axis=None)
     assert [tone for tone, _ in chart["stairs"]] == ["s0", "s1"]
-    alone = marks[marks["backend"] == ""].iloc[0]
+    alone = marks[marks["backend"] == "none"].iloc[0]
     assert all(f"H{alone['x']}V{alone['y']}" in path for _, path in chart["stairs"])
     assert usual.of("use", href="#s1", **{"class": "s1"})
     assert len(usual.of("a", href="#p0")) == 1

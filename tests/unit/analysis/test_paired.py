@@ -271,7 +271,8 @@ def test_engines_are_compared_with_eager_within_rounds(snapshot: SnapshotAsserti
 
 def test_engines_that_run_the_same_are_no_pair(monkeypatch: pytest.MonkeyPatch) -> None:
     known = {
-        ("small", name): Floor({"latency_s": share}) for name, share in (("onnx", 0.03), ("eager", 0.01))
+        ("small", name, "0", "tuned", ""): Floor({"latency_s": share})
+        for name, share in (("onnx", 0.03), ("eager", 0.01))
     }
     monkeypatch.setattr("pareto.analysis.comparing.paired.floors", lambda trials: known)
     rows = paired(example_engines.trials(("eager", "onnx")), "engine")

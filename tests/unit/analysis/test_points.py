@@ -31,7 +31,6 @@ from pareto.analysis.points import (
 )
 from pareto.analysis.reporting import report
 from pareto.analysis.runs.load import load
-from pareto.analysis.runs.setups import factors
 from pareto.analysis.statistics.stability import certainty
 from pareto.analysis.tables.columns import sureness
 from pareto.analysis.tables.latex import front_latex
@@ -202,7 +201,7 @@ def test_all_say_the_same_of_it(tmp_path: Path) -> None:
     for kind in ("front", "attribution"):
         assert last(made[kind].drawn()[2])["latency_s"].tolist() == [one["latency_s"]]
     assert len(re.findall(r"any & 21 classifier", front_latex(found.front))) == 1
-    assert certainty(found.front, 0.0001, factors(found.trials)).widest.count("tcp 21") == 0
+    assert certainty(found.front, 0.0001).widest.count("tcp 21") == 0
 
 
 def test_stages_are_pooled_like_their_trials(tmp_path: Path) -> None:

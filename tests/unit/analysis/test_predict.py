@@ -24,7 +24,7 @@ ELSEWHERE = Network(0.02, 20e6)
 
 def cells(found: Observed, backend: str) -> Ints:
     """Of that backend, by point; the last is of all."""
-    return np.flatnonzero(found.cells["backend"].isin([backend, ""]))
+    return np.flatnonzero(found.cells["backend"].isin([backend, "none"]))
 
 
 @pytest.mark.parametrize("backend", ["tcp", "rpc"])
@@ -70,7 +70,7 @@ def test_a_trial_that_waits_for_the_network_says_nothing_of_a_stage():
 def test_where_nothing_crosses_all_backends_are_one_point():
     found = world.observed(rounds=4)
     last = found.cells[found.cells["point"] == "4"]
-    assert last["backend"].tolist() == [""]
+    assert last["backend"].tolist() == ["none"]
     rows = world.trials(rounds=4)
     of_last = rows[rows["point"] == "4"]
     of_all = of_last.groupby(["netem", "round"])["latency_s"].mean().median()

@@ -96,7 +96,7 @@ def test_each_rule_has_a_row_and_what_crosses_nothing_no_backend() -> None:
     assert rows.index.tolist()[-len(RULES) :] == list(RULES)
     assert rows.at[SERVER, "point"] == "0"
     assert rows.at[EDGE, "point"] == str(UNITS)
-    assert rows.at[EDGE, "backend"] == ""
+    assert rows.at[EDGE, "backend"] == "none"
     assert rows.at[SERVER, "backend"] == "tcp"
     assert rows.at["even", "point_name"] == "unit3"
 

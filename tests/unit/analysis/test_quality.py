@@ -35,7 +35,7 @@ def test_an_engine_that_changes_results_says_what_that_costs() -> None:
     for name, value in figures.items():
         data[name] = data[name].where(~lossy, value)
     (line,) = quality.of_engines(front(data, resamples=10))
-    assert line.startswith("small, onnx: it changes the results, agreement of 200 images 97 %")
+    assert line.startswith("small, engine onnx: it changes the results, agreement of 200 images 97 %")
     assert list(quality.of_engines(front(data[~lossy], resamples=10))) == []
 
 
@@ -101,7 +101,7 @@ def test_nothing_is_made_up_where_a_codec_s_quality_was_not_measured() -> None:
     data.loc[data["codec"] == "int8", ["agreement", "output_error"]] = np.nan
     rows = front(data)
     assert np.isnan(by_codec(rows, "accuracy")["int8"])
-    assert not rows.loc[(rows["codec"] == "int8") & (rows["backend"] != ""), "on_codec_front"].any()
+    assert not rows.loc[(rows["codec"] == "int8") & (rows["backend"] != "none"), "on_codec_front"].any()
 
 
 def test_wire_is_bytes_per_image_and_without_a_codec_the_payload() -> None:
@@ -115,11 +115,11 @@ def test_wire_is_bytes_per_image_and_without_a_codec_the_payload() -> None:
 
 def test_a_point_where_nothing_crosses_competes_with_every_codec() -> None:
     rows = judged(trials(100e6, noise=0.001))
-    alone = rows[rows["backend"] == ""]
+    alone = rows[rows["backend"] == "none"]
     assert set(alone["codec"]) == {"none", "zstd", "fp16", "int8", "uint4"}
     assert alone["latency_s"].nunique() == 1
     slow = front(trials(1e5))
-    assert slow.loc[slow["backend"] == "", "on_front"].all(), (
+    assert slow.loc[slow["backend"] == "none", "on_front"].all(), (
         "at 100 kbit/s nothing is faster, whatever the codec"
     )
     lossy = judged(trials(codecs=("int8",)))
@@ -155,7 +155,7 @@ def test_a_limit_on_quality_makes_codecs_compete_by_the_objectives_alone() -> No
     rows = front(trials(), where="agreement >= 95%")
     on = rows[rows["on_codec_front"]]
     assert set(zip(on["codec"], on["point"], strict=True)) == {("fp16", "3"), ("int8", "3")}
-    assert not rows.loc[rows["codec"] == "uint4", "feasible"][rows["backend"] != ""].any()
+    assert not rows.loc[rows["codec"] == "uint4", "feasible"][rows["backend"] != "none"].any()
 
 
 def test_without_several_codecs_the_front_over_them_is_the_front() -> None:

@@ -10,10 +10,10 @@ import pandas as pd
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.analysis.engines import without_engine, without_factors
 from pareto.analysis.fronts.front import front
-from pareto.analysis.runs.load import USUAL, joined, load
-from pareto.analysis.runs.setups import KEY, factors, setups
+from pareto.analysis.naming import USUAL
+from pareto.analysis.runs.load import joined, load
+from pareto.analysis.runs.setups import KEY, setups
 from tests.unit.example_run import trials, write
 
 HOST = {"cpu": "Cortex-A76", "torch": "2.13.0", "device": "cpu", "threads": 1, "hostname": "pi"}
@@ -244,61 +244,26 @@ def test_another_codec_of_the_users_own_with_the_same_name_tells_runs_apart() ->
 
 
 @pytest.mark.parametrize(
-    ("column", "named", "values"),
+    ("column", "values"),
     [
-        ("engine", "", ("eager", "edge=onnx")),
-        ("prefetch_asked", "prefetch=", ("0", "2")),
-        ("allocator", "allocator=", ("tuned", "default", "edge=default")),
+        ("engine", ("eager", "edge=onnx")),
+        ("prefetch_asked", ("0", "2")),
+        ("allocator", ("tuned", "default", "edge=default")),
     ],
 )
-def test_a_factor_is_a_setup_of_one_run(
-    tmp_path: Path, column: str, named: str, values: tuple[str, ...]
-) -> None:
+def test_a_factor_is_a_condition_of_one_run(tmp_path: Path, column: str, values: tuple[str, ...]) -> None:
     rows = [{**row, column: value} for row in trials() for value in values]
     loaded = load(write(tmp_path / "all", rows))
     assert len(loaded) == len(rows), "they are no repetitions of one trial"
-    assert loaded["setup"].tolist() == [named + value for value in loaded[column]]
+    assert set(loaded["setup"]) == {""}
     fronts = front(loaded)
-    assert set(fronts["setup"]) == set(loaded["setup"]), "each has a front of its own"
-    assert fronts.groupby("setup").size().nunique() == 1
+    assert set(fronts[column]) == set(values), "each has a front of its own"
+    assert fronts.groupby(column).size().nunique() == 1
     usual = [row for row in rows if row[column] == values[0]]
     old = [{name: row[name] for name in row if name not in USUAL} for row in usual]
     for name, same in (("usual", usual), ("written by an earlier version", old)):
         loaded = load(write(tmp_path / name, same))
-        assert factors(loaded) == {"": ("eager", 0, "tuned")}
         assert loaded[[*USUAL]].drop_duplicates().to_dict("records") == [USUAL]
-
-
-def test_a_setup_names_each_factor_that_has_another_value_than_the_usual_one(tmp_path: Path) -> None:
-    rows = [
-        {**row, "engine": engine, "prefetch_asked": "2", "allocator": allocator}
-        for row in trials()
-        for engine in ("eager", "edge=onnx")
-        for allocator in ("tuned", "default")
-    ]
-    loaded = load(write(tmp_path, rows))
-    assert factors(loaded) == {
-        f"prefetch=2 allocator={allocator} {by}": (by, 2, allocator)
-        for by in ("eager", "edge=onnx")
-        for allocator in ("tuned", "default")
-    }
-    assert set(without_engine(loaded)) == {f"prefetch=2 allocator={which}" for which in ("tuned", "default")}
-    assert set(without_factors(loaded)) == {""}
-
-
-def test_an_engine_stands_beside_what_else_tells_runs_apart() -> None:
-    manifests = {"run0": MANIFEST, "run1": changed(sweep__edge_cpu=0.25)}
-    rows = combinations([*manifests]).drop_duplicates("run")
-    each = pd.concat([rows.assign(engine=engine) for engine in ("eager", "onnx")], ignore_index=True)
-    found = setups(manifests, each).on(each)
-    assert found["setup"].tolist() == [
-        f"edge_cpu={share} {engine}" for engine in ("eager", "onnx") for share in ("1", "0.25")
-    ]
-    assert (
-        without_engine(found).tolist()
-        == without_factors(found).tolist()
-        == ["edge_cpu=1", "edge_cpu=0.25"] * 2
-    )
 
 
 def of_testbeds(**cpus: str) -> dict[str, Any]:

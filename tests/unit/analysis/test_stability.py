@@ -38,7 +38,7 @@ def point(
 ) -> dict[str, Any]:
     """A row of a front whose interval reaches so far above its median, as shares of it, and half as far below."""
     return (
-        dict(zip(CONDITION, (*WIFI[:4], WIFI[5], ""), strict=True))
+        dict(zip(CONDITION, (*WIFI, ""), strict=True))
         | {"backend": "tcp", "point": str(number), "rounds": 6, "excluded": 0, "outliers": 0.0}
         | {"latency_s": 0.4, "latency_low_s": 0.4 * (1 - latency / 2), "latency_high_s": 0.4 * (1 + latency)}
         | {"latency_least_s": 0.4 * (1 - latency), "latency_most_s": 0.4 * (1 + 2 * latency)}
@@ -61,7 +61,7 @@ INVALID = {"rounds": 0, "excluded": 6, "outliers": math.nan, "probability_all": 
 
 def drift_rows(*percent: float, drifting: bool = True) -> pd.DataFrame:
     rows = [
-        dict(zip(CONDITION, (*WIFI[:4], WIFI[5], ""), strict=True))
+        dict(zip(CONDITION, (*WIFI, ""), strict=True))
         | {"backend": "tcp", "measure": "latency", "rounds": 9, "change_percent": change, "drifts": drifting}
         for change in percent
     ]
@@ -126,9 +126,7 @@ LTE = ("m", "lte", 1, "none", "eager", "auto", 0, "tuned")
 
 
 def judged(*rows: dict[str, Any], within: float = 0.05) -> Certainty:
-    known = {"onnx": ("onnx", 0, "tuned")}
-    factors = {row["setup"]: known.get(row["setup"], ("eager", 0, "tuned")) for row in rows}
-    return certainty(pd.DataFrame(rows), within, factors)
+    return certainty(pd.DataFrame(rows), within)
 
 
 def test_what_may_be_on_the_front_is_to_be_known() -> None:
@@ -144,7 +142,7 @@ def test_what_may_be_on_the_front_is_to_be_known() -> None:
     assert now.conditions == {WIFI}
     sure = judged(point(0, latency=0.0499), point(1, throughput=0.0499))
     assert sure == Certainty(6, 2, 0, "", frozenset(), ())
-    engines = judged(point(0, latency=0.07, setup="onnx"), point(1, latency=0.07, setup="simulated"))
+    engines = judged(point(0, latency=0.07, engine="onnx"), point(1, latency=0.07, setup="simulated"))
     assert engines.conditions == {(*WIFI[:4], "onnx", *WIFI[5:]), WIFI}, "an engine is a condition of its own"
 
 

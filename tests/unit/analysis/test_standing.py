@@ -38,7 +38,7 @@ def front(trials: pd.DataFrame, objectives: Sequence[str] = ("latency", "through
 
 
 def of(frame: pd.DataFrame, point: int, backend: str = "tcp") -> pd.Series:
-    return frame[(frame["point"] == str(point)) & frame["backend"].isin([backend, ""])].iloc[0]
+    return frame[(frame["point"] == str(point)) & frame["backend"].isin([backend, "none"])].iloc[0]
 
 
 @pytest.mark.parametrize(

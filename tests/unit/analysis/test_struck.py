@@ -16,6 +16,7 @@ from pareto.analysis.comparing.sentences import verdicts
 from pareto.analysis.figures.drawing import conditions
 from pareto.analysis.findings import Findings, find
 from pareto.analysis.fronts.front import front
+from pareto.analysis.naming import USUAL
 from pareto.analysis.points import CELL, struck_off
 from pareto.analysis.prediction.network import Network
 from pareto.analysis.runs.load import joined, load
@@ -46,7 +47,7 @@ def usual(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "point_name": "p",
         "round": 1,
         "payload_bytes": 5,
-        "in_flight_asked": "auto",
+        **USUAL,
     }
     usual |= {"by_point": "1", "by_backend": "rpc"}
     by_rounds = {"how": "rounds", "latency_s": 1e-6, "throughput_ips": 1e6, "probability": 0.01}
@@ -154,7 +155,7 @@ def test_a_place_that_was_struck_off_was_compared_with(run: Path) -> None:
     (lacking,) = answers(known.trials, known.stages, [])
     assert "all on the server" in lacking.partition("not measured")[0]
     usual = pd.read_csv(run / STRUCK.file).head(1)
-    off = usual.assign(point="0", backend="tcp", payload_bytes=150_000, setup="", codec="none")
+    off = usual.assign(point="0", backend="tcp", payload_bytes=150_000, setup="", **USUAL)
     off = off.assign(**{name: known.trials[name].iloc[0] for name in WORKLOAD})
     (settled,) = answers(known.trials, known.stages, [], struck_off=off)
     assert "all on the server" not in settled
@@ -168,7 +169,6 @@ def test_a_place_that_was_struck_off_of_one_engine_was_compared_with(run: Path) 
     usual = pd.read_csv(run / STRUCK.file).head(1)
     off = usual.assign(**{name: known.trials[name].iloc[0] for name in WORKLOAD})
     off = off.assign(point="0", backend="tcp", payload_bytes=150_000, engine="onnx")
-    off = off.assign(setup="onnx", setup_but_engine="")
     for struck, count in ((None, 1), (off, 0)):
         first, _ = answers(known.trials, known.stages, [], struck_off=struck)
         assert first.count("all on the server") == count

@@ -120,7 +120,7 @@ def test_endless_brackets_are_one_line() -> None:
 
 
 def test_where_nothing_crosses_any_backend_is_meant() -> None:
-    alone = pd.DataFrame({"backend": ["", "rpc", "tcp"], "latency_s": [0.1, 0.1, 0.1]})
+    alone = pd.DataFrame({"backend": ["none", "rpc", "tcp"], "latency_s": [0.1, 0.1, 0.1]})
     for text, expected in {
         "backend == rpc": [1, 1, 0],
         "backend != rpc": [1, 0, 1],

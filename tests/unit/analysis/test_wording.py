@@ -36,7 +36,10 @@ from pareto.remote.link.units import duration, percent, rate
             place({"payload_bytes": 5, "point": "7", "point_name": "f.6", "backend": "tcp"}),
             "7 (f.6) over tcp",
         ),
-        (place({"payload_bytes": 5, "point": "0+0", "point_name": "", "backend": ""}), "all on the server"),
+        (
+            place({"payload_bytes": 5, "point": "0+0", "point_name": "", "backend": "none"}),
+            "all on the server",
+        ),
     ],
 )
 def test_wording(said, expected):
