@@ -39,7 +39,7 @@ LETTERS = {
     "prefetch_asked": "p",
     "allocator": "",
 }
-"""What stands before the value of a factor in the names of files."""
+"""The letters before the value of a factor in the names of files."""
 SIMULATED = "simulated"
 """A manifest's key, and the setup of its trials: nothing of such a run was measured."""
 ANY = "any"

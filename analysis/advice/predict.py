@@ -263,7 +263,7 @@ class Ensemble:
 
     def __init__(self, observed: Observed, floors: Floors) -> None:
         self.observed, self.blocks = observed, observed.together()
-        self.floor = floor_of(floors, observed.cells.iloc[0])
+        self.floor = floor_of(floors, {**observed.cells.iloc[0], "engine": ""})
 
     @cached_property
     def predicted(self) -> tuple[Predictor, Predictor]:

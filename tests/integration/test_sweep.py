@@ -381,9 +381,9 @@ def test_the_front_has_the_figures_that_can_be_trusted_and_is_made_again(told: T
     for figure, column in OBJECTIVES.items():
         stand = [row for row in told.rows if row["status"] in STANDS[figure]]
         wanted = {key(row) for row in stand if row["point"] == CUT}
-        wanted |= {(WHOLE, "", "none", row["engine"]) for row in stand if row["point"] == WHOLE}
+        wanted |= {(WHOLE, "none", "none", row["engine"]) for row in stand if row["point"] == WHOLE}
         # Where nothing crosses, all backends and codecs are the same: such a point is named under each codec.
-        has = {(row["point"], row["backend"], row["codec"], row["setup"]) for row in front if row[column]}
+        has = {(row["point"], row["backend"], row["codec"], row["engine"]) for row in front if row[column]}
         assert {each for each in has if each[0] == CUT or each[2] == "none"} == wanted
     made = (told.run / "front.csv").read_bytes()
     (told.run / "front.csv").unlink()

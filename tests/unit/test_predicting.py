@@ -94,7 +94,7 @@ def test_a_report_and_an_advice_are_by_the_profile_in_their_runs_folder(tmp_path
         assert "the model profile predicted latency off by" in " ".join(done.out.split())
     assert " ".join(advised.out.split()).startswith("net_of_chain.build at 20 ms and 30 Mbit/s: ")
     rows = pd.read_csv(run / "prediction.csv")
-    assert set(rows["backend"].fillna("")) == {"tcp", "rpc", ""}
+    assert set(rows["backend"]) == {"tcp", "rpc", "none"}
     assert rows["latency_off"].abs().max() < 0.2
 
 

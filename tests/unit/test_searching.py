@@ -544,7 +544,7 @@ def test_what_is_struck_off_of_one_engine_counts_of_another(of_engines: tuple[Pa
     apart = {cell for cell in counts if any((*cell[:2], engine) in struck for engine in ("eager", "onnx"))}
     assert apart, "no cell is struck off of one engine alone"
     settled = {
-        (str(row["point"]), row["backend"], row["setup"].removeprefix("simulated ")): row["settled"]
+        (str(row["point"]), row["backend"], row["engine"]): row["settled"]
         for row in front(folder).to_dict("records")
     }
     assert {settled[cell] for cell in apart} == {"measured"}
