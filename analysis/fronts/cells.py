@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from pareto.analysis.fronts import energy, quality
-from pareto.analysis.points import AT_WORK, CELL, CONDITION, NO_CODEC, sorted_cells
+from pareto.analysis.points import AT_WORK, CELL, CONDITION, NO_CODEC, order, sorted_cells
 from pareto.analysis.standing import fewest, stands
 from pareto.analysis.statistics.samples import LEAST_VALUES, Ints, flagged
 from pareto.analysis.statistics.significance import median_intervals, padded
@@ -61,6 +61,7 @@ def cells(trials: pd.DataFrame) -> pd.DataFrame:
     first = np.unique(number, return_index=True)[1]
     rows: pd.DataFrame = trials[CELL].iloc[first].reset_index(drop=True)
     at_work = trials[AT_WORK if AT_WORK in trials else "codec"].iloc[first].reset_index(drop=True)
+    rows["point_order"] = order(rows["point"])
     # A trial that failed early may not have learnt its point's name.
     rows["point_name"] = trials["point_name"].groupby(number).max()
     both = ok[[*SPREADS]].count().reindex(rows.index, fill_value=0)

@@ -41,7 +41,7 @@ COLUMNS = [
     *CONDITION,
     *("backend", "point"),
     AT_WORK,
-    *("point_name", "rounds", "excluded", "trials", "left_out"),
+    *("point_order", "point_name", "rounds", "excluded", "trials", "left_out"),
     *MEDIANS,
     *STEPS,
     *("top1", "top1_images", *quality.COLUMNS, WIRE, *EFFICIENCIES),
@@ -52,7 +52,7 @@ COLUMNS = [
     *ACTIVES,
     *(energy.WHOLE, energy.ACTIVE, "energy_of", "on_energy_front"),
 ]
-KEPT = [*CELL, "point_name", "rounds", *SPREADS, *OF_FRONT]
+KEPT = [*CELL, "point_order", "point_name", "rounds", *SPREADS, *OF_FRONT]
 """The columns of front.csv that are there even if they hold nothing."""
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 
 from pareto.analysis.fronts.cells import cells
 from pareto.analysis.naming import USUAL
-from pareto.analysis.points import CELL, MEASURED, NONE, SETTLED, is_struck, pooled, sorted_cells
+from pareto.analysis.points import CELL, MEASURED, NONE, SETTLED, is_struck, order, pooled, sorted_cells
 from pareto.analysis.runs import reading
 from pareto.analysis.runs.setups import Setups
 from pareto.analysis.schema import STRUCK
@@ -72,4 +72,5 @@ def with_struck(front: pd.DataFrame, trials: pd.DataFrame, struck_off: pd.DataFr
     for name in front.select_dtypes("str"):
         rows[name] = rows[name].fillna("").astype("str")
     both = pd.concat([front.assign(**{SETTLED: MEASURED}), rows], ignore_index=True)
+    both["point_order"] = order(both["point"])
     return sorted_cells(both)[[*front.columns, SETTLED, *BOUNDS]]

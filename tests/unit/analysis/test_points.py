@@ -23,6 +23,7 @@ from pareto.analysis.points import (
     NONE,
     TRIAL,
     controls,
+    cuts,
     each_once,
     in_every_codec,
     pooled,
@@ -184,6 +185,8 @@ def test_in_a_chain_it_is_where_no_link_is_crossed(tmp_path: Path) -> None:
     found = front(load(example_chain.write(tmp_path, rows, staged)))
     assert found.loc[found["backend"] == NONE, "point"].tolist() == ["21+21"]
     assert {"3+21"} <= set(found.loc[found["backend"] == "tcp", "point"])
+    first = found.sort_values("point_order")["point"].unique().tolist()
+    assert first == sorted(first, key=cuts), "as numbers, not as texts"
 
 
 def test_all_say_the_same_of_it(tmp_path: Path) -> None:
