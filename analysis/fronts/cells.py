@@ -9,7 +9,18 @@ import numpy as np
 import pandas as pd
 
 from pareto.analysis.fronts import energy, quality
-from pareto.analysis.points import AT_WORK, CELL, CONDITION, NO_CODEC, order, sorted_cells
+from pareto.analysis.points import (
+    AT_WORK,
+    CELL,
+    CONDITION,
+    NO_CODEC,
+    ROUND,
+    SETTLED,
+    STANDS_FOR,
+    TRIAL,
+    order,
+    sorted_cells,
+)
 from pareto.analysis.standing import fewest, stands
 from pareto.analysis.statistics.samples import LEAST_VALUES, Ints, flagged
 from pareto.analysis.statistics.significance import median_intervals, padded
@@ -29,6 +40,14 @@ OF_CELL = (quality.LEVEL, WIRE)
 """Properties of a cell that no trial varies in: the same in each round and resample."""
 STEPS = ["bound_by", "busiest"]
 """Columns that name a step: that of most rounds."""
+COUNTED = ("agreement", "agreement_images", "output_error", quality.MEAN_IOU, quality.MAP50)
+MARKS = list(quality.MARKS.values())
+_FIGURES = [*MEDIANS, *ENERGIES, *ACTIVES, *STEPS, "top1", "top1_images", *COUNTED, *MARKS]
+NEEDED = [
+    *dict.fromkeys([*TRIAL, *ROUND, "status", "point_name", STANDS_FOR, AT_WORK, SETTLED, *_FIGURES]),
+    *("controls", "controls_valid"),
+]
+"""The columns of trials that cells are made of, as far as trials have them."""
 EFFICIENCIES = {
     "latency_efficiency": ("latency_bound_s", "latency_s"),
     "throughput_efficiency": ("throughput_ips", "throughput_bound_ips"),
@@ -49,10 +68,7 @@ def cells(trials: pd.DataFrame) -> pd.DataFrame:
     """
     number = trials.groupby(CELL, dropna=False, observed=True).ngroup().to_numpy()
     is_ok = stands(trials).to_numpy()
-    counted = ("agreement", "agreement_images", "output_error", quality.MEAN_IOU, quality.MAP50)
-    marks = list(quality.MARKS.values())
-    columns = [*MEDIANS, *ENERGIES, *ACTIVES, *STEPS, "top1", "top1_images", *counted, *marks]
-    figures = trials.reindex(columns=columns).loc[is_ok]
+    figures = trials.reindex(columns=_FIGURES).loc[is_ok]
     # Medians of a figure and of its bound are over the same trials.
     for bound, figure in BOUNDS.items():
         figures[bound] = figures[bound].where(figures[figure].notna())
@@ -83,7 +99,7 @@ def cells(trials: pd.DataFrame) -> pd.DataFrame:
     for name in ("agreement", "output_error", quality.MEAN_IOU, quality.MAP50):
         rows[name] = ok[name].median()
     rows["agreement_images"] = ok["agreement_images"].max()
-    for name in marks:
+    for name in MARKS:
         texts = figures[name].astype(object).fillna("").astype("str").groupby(number[is_ok])
         rows[name] = texts.first().where(texts.nunique() == 1)
     rows[AT_WORK] = at_work.astype("str").where(rows["payload_bytes"].ne(0), NO_CODEC)

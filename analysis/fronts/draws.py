@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from pareto.analysis.fronts import energy, shared_rounds
-from pareto.analysis.fronts.cells import ACTIVES, EFFICIENCIES, ENERGIES, MEDIANS, OF_CELL, cells
+from pareto.analysis.fronts.cells import ACTIVES, EFFICIENCIES, ENERGIES, MEDIANS, NEEDED, OF_CELL, cells
 from pareto.analysis.fronts.objectives import Objective, chosen
 from pareto.analysis.fronts.where import Where
 from pareto.analysis.naming import transports
@@ -187,7 +187,8 @@ def prepared(
     of_objectives = [objective.column for objective in wanted]
     known = floors(trials, of_objectives)
     conditions = searched(trials)
-    trials = competing(trials)
+    # All columns of a million trials are a gigabyte, and each step below makes a copy.
+    trials = competing(trials[[name for name in NEEDED if name in trials]])
     condition = BUT_CODEC if over_codecs else CONDITION
     if over_codecs:
         trials = trials.assign(codec=trials["codec"].astype("str").where(~nothing_crosses(trials), "none"))
