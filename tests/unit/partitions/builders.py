@@ -28,6 +28,11 @@ class Made(nn.Module):
         return self.work(self, x)
 
 
+def named(name, work, parts=dict):
+    """A class of that name, whose constructor makes such a module of new parts."""
+    return type(name, (Made,), {"__init__": lambda self: Made.__init__(self, work, **parts())})
+
+
 def linears(*names):
     """Layers of 4 by 4."""
     return {name: nn.Linear(4, 4) for name in names}
@@ -46,11 +51,16 @@ def names(found):
     return [point.name for point in found]
 
 
-def load_own(reference: str, folder, cuts: Cuts, handmade=None) -> PartitionedModel:
+def recipe_of(reference, cuts: Cuts, handmade=None, **more) -> Recipe:
+    """A user's model: by a reference to its file, which is read."""
+    name = registry.canonical(str(reference))
+    return Recipe(name, cuts, *registry.source(name), handmade, **more)
+
+
+def load_own(reference, folder, cuts: Cuts, handmade=None, **more) -> PartitionedModel:
     """A user's model with seeded weights."""
-    name = registry.canonical(reference)
-    made = weights.make(name, "seeded", 0, folder)
-    return partitioned.load(Recipe(name, cuts, *registry.source(name), handmade), made.path)
+    recipe = recipe_of(reference, cuts, handmade, **more)
+    return partitioned.load(recipe, weights.make(recipe.name, "seeded", 0, folder).path)
 
 
 def images(size: int, batch: int = 2):

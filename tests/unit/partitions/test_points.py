@@ -1,32 +1,23 @@
-"""The numbering of partition points, against what was published and against a count by hand."""
+"""Partition points: their numbers, against what was published and against a count by hand; their names; blocks."""
 
 import re
 
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 from pareto.partitions import points, registry
 from pareto.partitions.graph import Input, TensorSpec, UntraceableModel
 from pareto.partitions.model import describe
 from pareto.partitions.recipe import Cuts, Recipe
+from pareto.partitions.torchvision_models import models
 from pareto.partitions.tracing import trace
 from tests.unit.gating import gating
-from tests.unit.partitions.builders import Made, linears, names, of_ops, traced
+from tests.unit.partitions.builders import Made, linears, named, names, of_ops, traced
+from tests.unit.refusals import refusal
 
 INPUT = [588.0]
-RESNET50 = [784.0, *[3136.0] * 3, *[1568.0] * 4, *[784.0] * 6, *[392.0] * 3]
-VGG16 = (
-    [12544.0] * 4
-    + [3136.0]
-    + [6272.0] * 4
-    + [1568.0]
-    + [3136.0] * 6
-    + [784.0]
-    + [1568.0] * 6
-    + [392.0] * 7
-    + [98.0]
-)
 PUBLISHED_KIB = {
     "mobilenet_v2": [
         *INPUT, 1568, 784, *[294] * 2, *[98] * 3, *[49] * 4, *[73.5] * 3, *[30.625] * 3, 61.25, 245, 5, 0,
@@ -34,31 +25,29 @@ PUBLISHED_KIB = {
     "alexnet": [
         *INPUT, 756.25, 756.25, 182.25, 546.75, 546.75, 126.75, 253.5, 253.5, *[169] * 4, 36, 36, 0,
     ],
-    "vgg16": [*INPUT, *VGG16, 98, 0],
+    "vgg16": [
+        *INPUT, *[12544] * 4, 3136, *[6272] * 4, 1568, *[3136] * 6, 784, *[1568] * 6, *[392] * 7, 98, 98, 0,
+    ],
     "resnet18": [*INPUT, *[784] * 2, *[392] * 2, *[196] * 2, *[98] * 2, 2, 0],
-    "resnet50": [*INPUT, *RESNET50, 8, 0],
+    "resnet50": [*INPUT, 784, *[3136] * 3, *[1568] * 4, *[784] * 6, *[392] * 3, 8, 0],
     "inception_v3": [
         3 * 299 * 299 * 4 / 1024, 2775.125, 2701.125, 5402.25, 1332.25, 1665.3125, 3780.75, 918.75,
         1225, 1378.125, 1378.125, *[867] * 5, 320, *[512] * 2, 8, 0,
     ],
 }  # fmt: skip
 INCEPTION = ["Conv2d_1a_3x3", "Conv2d_2a_3x3", "Conv2d_2b_3x3", "maxpool1"]
-INCEPTION += ["Conv2d_3b_1x1", "Conv2d_4a_3x3", "maxpool2"]
+INCEPTION += ["Conv2d_3b_1x1", "Conv2d_4a_3x3", "maxpool2", *(f"Mixed_5{letter}" for letter in "bcd")]
 INCEPTION += [
-    f"Mixed_{block}" for block in ("5b", "5c", "5d", "6a", "6b", "6c", "6d", "6e", "7a", "7b", "7c")
+    f"Mixed_{number}{letter}" for number, letters in ((6, "abcde"), (7, "abc")) for letter in letters
 ]
 PUBLISHED_NAMES = {
     "mobilenet_v2": [*(f"features.{i}" for i in range(19)), "pool"],
     "alexnet": [*(f"features.{i}" for i in range(13)), "avgpool"],
     "vgg16": [*(f"features.{i}" for i in range(31)), "avgpool"],
     "resnet18": [*(f"layer{i}.{j}" for i in (1, 2, 3, 4) for j in (0, 1)), "avgpool"],
-    "resnet50": [
-        "stem",
-        *(f"layer{i}.{j}" for i, blocks in enumerate((3, 4, 6, 3), start=1) for j in range(blocks)),
-        "avgpool",
-    ],
+    "resnet50": ["stem", *(f"layer{i}.{j}" for i in (1, 2, 3, 4) for j in range((3, 4, 6, 3)[i - 1])), "avgpool"],
     "inception_v3": [*INCEPTION, "avgpool"],
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", gating(PUBLISHED_KIB, "alexnet", "mobilenet_v2", "resnet18"))
@@ -67,8 +56,7 @@ def test_published_numbering(name):
     assert [point.payload_bytes / 1024 for point in found] == PUBLISHED_KIB[name]
     assert [point.name for point in found] == ["input", *PUBLISHED_NAMES[name], "output"]
     assert [point.index for point in found] == list(range(len(found)))
-    assert found[0].after == ""
-    assert found[0].payload == (TensorSpec((1, *shape), "float32"),)
+    assert (found[0].after, found[0].payload) == ("", (TensorSpec((1, *shape), "float32"),))
     assert found[-1].payload == ()
 
 
@@ -120,11 +108,8 @@ def test_op_granularity_has_every_cut_with_one_live_tensor(name):
 
 def test_a_recipe_is_told_apart_by_its_digest():
     recipes = [Recipe(name) for name in ("vgg11", "vgg13", "vgg16", "resnet18", "resnet34")]
-    recipes += [
-        Recipe("vgg11", Cuts("op")),
-        Recipe("vgg11", Cuts("op", fold=False)),
-        Recipe("vgg11", input="uint8"),
-    ]
+    recipes += [Recipe("vgg11", cuts) for cuts in (Cuts("op"), Cuts("op", fold=False))]
+    recipes += [Recipe("vgg11", input="uint8")]
     digests = {describe(recipe)[2] for recipe in recipes}
     assert len(digests) == len(recipes)
     describe.cache_clear()
@@ -132,9 +117,8 @@ def test_a_recipe_is_told_apart_by_its_digest():
 
 
 def test_bytes_follow_shape_and_dtype():
-    assert TensorSpec((1, 3, 5), "float32").nbytes == 60
-    assert TensorSpec((1, 3, 5), "float16").nbytes == 30
-    assert TensorSpec((1, 3, 5), "int64").nbytes == 120
+    dtypes = "float32", "float16", "int64"
+    assert [TensorSpec((1, 3, 5), dtype).nbytes for dtype in dtypes] == [60, 30, 120]
 
 
 def cuts(model, live_tensors=1):
@@ -142,26 +126,18 @@ def cuts(model, live_tensors=1):
     return [point.after for point in of_ops(model, live_tensors)]
 
 
-class Residual(Made):
-    def __init__(self):
-        def work(net, x):
-            kept = net.first(x)
-            return net.head(net.third(net.second(kept)) + kept)
-
-        super().__init__(work, **linears("first", "second", "third", "head"))
+Residual = named(
+    *("Residual", lambda net, x: net.head(net.third(net.second(kept := net.first(x))) + kept)),
+    lambda: linears("first", "second", "third", "head"),
+)
 
 
 def test_no_cut_where_two_tensors_are_live_unless_two_may_be():
     model = traced(Residual())
     live = zip(model.nodes, model.live, strict=True)
-    assert {node.name: [alive.name for alive in each] for node, each in live} == {
-        "x": ["x"],
-        "first": ["first"],
-        "second": ["first", "second"],
-        "third": ["first", "third"],
-        "add": ["add"],
-        "head": ["head"],
-    }
+    assert {node.name: " ".join(alive.name for alive in each) for node, each in live} == {
+        "x": "x", "first": "first", "second": "first second", "third": "first third", "add": "add", "head": "head",
+    }  # fmt: skip
     assert cuts(model) == ["", "first", "add", "head"]
     assert cuts(model, 2) == ["", "first", "second", "third", "add", "head"]
     found = of_ops(model, 2)
@@ -169,11 +145,11 @@ def test_no_cut_where_two_tensors_are_live_unless_two_may_be():
     assert found[2].payload_bytes == 2 * found[1].payload_bytes == 32
 
 
+LATE = {"layer": nn.Linear(4, 8), "head": nn.Linear(8, 4)}
+
+
 def late(net, x):
     return net.head(net.layer(x)) + x
-
-
-LATE = {"layer": nn.Linear(4, 8), "head": nn.Linear(8, 4)}
 
 
 def test_the_input_counts_as_a_live_tensor():
@@ -240,25 +216,17 @@ def blocks():
     return Made(lambda net, x: net.head(net.blocks(x)), **parts)
 
 
-class Branching(nn.Module):
-    def __init__(self, blocks=("first", "second")):
-        super().__init__()
-        self.blocks = blocks
-        for name in blocks:
-            self.add_module(name, Residual())
-        self.head = nn.Linear(4, 4)
-
-    def forward(self, x):
-        first, second = map(self.get_submodule, self.blocks)
-        return self.head(second(first(x)) + x)
+def branching(one="first", two="second"):
+    parts = {one: Residual(), two: Residual(), **linears("head")}
+    return Made(lambda net, x: net.head(getattr(net, two)(getattr(net, one)(x)) + x), **parts)
 
 
 @pytest.mark.parametrize(
     ("build", "live_tensors", "expected"),
     [
         (blocks, 1, "blocks.0 blocks.1"),
-        (Branching, 1, "pool"),
-        (Branching, 2, "first second pool"),
+        (branching, 1, "pool"),
+        (branching, 2, "first second pool"),
         (lambda: Made(lambda net, x: net.model(x), model=blocks()), 1, "model.blocks.0 model.blocks.1"),
     ],
     ids=["blocks", "two live tensors merge with the next", "two may be live", "wrapped"],
@@ -268,30 +236,24 @@ def test_blocks(build, live_tensors, expected):
     assert names(found) == ["input", *expected.split(), "output"]
 
 
-class Undecided(nn.Module):
-    def forward(self, x):
-        return x if x.sum() > 0 else -x
-
-
-class Numbers(nn.Module):
-    def forward(self, x):
-        return x.shape[0], None
-
-
 class TwoInputs(nn.Module):
     def forward(self, x, y):
         return x + y
 
 
-@pytest.mark.parametrize("kind", [Undecided, Numbers, TwoInputs])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        named("Undecided", lambda _, x: x if x.sum() > 0 else -x),
+        named("Numbers", lambda _, x: (x.shape[0], None)),
+        TwoInputs,
+    ],
+)
 def test_what_has_no_static_graph_is_refused(kind, snapshot):
-    with pytest.raises(UntraceableModel) as refused:
-        traced(kind())
-    said = re.sub(r"\.py:\d+\)$", ".py:LINE)", str(refused.value))
+    said = re.sub(r"\.py:\d+\)$", ".py:LINE)", refusal(UntraceableModel, traced, kind()))
     for others in ("symbolically .*(?=; )", "missing a required argument.*"):
         said = re.sub(others, "IN OTHERS' WORDS", said)
     assert said == snapshot
-    assert "\n" not in said
 
 
 def test_no_memory_is_used_to_describe():
@@ -300,3 +262,124 @@ def test_no_memory_is_used_to_describe():
     values = trace(structure, (Input((3, 224, 224)),)).values.values()
     assert {value.device.type for value in values if isinstance(value, torch.Tensor)} == {"meta"}
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_nodes_are_named_by_their_modules_and_no_name_is_there_twice():
+    def work(net, x):
+        x = net.act(net.input(x))
+        return net.output(net.act(net.block(x) * 2 * 3))
+
+    made = Made(work, **linears("input", "output"), act=nn.ReLU(), block=Residual())
+    assert names(of_ops(traced(made), 2)) == [
+        "input", "input_1", "act", "block.first", "block.second", "block.third", "block.add", "block.head",
+        "mul", "mul_1", "act_1", "output",
+    ]  # fmt: skip
+    found = points.find(traced(branching("input", "output")), Cuts(live_tensors=2))
+    assert names(found) == ["input", "input_1", "output_1", "pool", "output"]
+
+
+def test_what_ends_a_module_has_its_name():
+    module = nn.Sequential(nn.Linear(4, 4), Made(lambda _, x: x * torch.sigmoid(x + 1)), nn.Linear(4, 4))
+    assert names(of_ops(traced(module), 2)) == ["input", "0", "1.add", "1.sigmoid", "1", "output"]
+
+
+def layers():
+    """One net, which is written in many ways below."""
+    one, two = (
+        Made(lambda net, x: x + net.layer(x).relu(), layer=nn.Conv2d(4, 4, 3, padding=1)) for _ in range(2)
+    )
+    first = {"stem": nn.Conv2d(3, 4, 3), "norm": nn.BatchNorm2d(4), "one": one, "two": two}
+    return first | {"neck": nn.Conv2d(4, 8, 3), "pool": nn.AdaptiveAvgPool2d(1), "head": nn.Linear(8, 5)}
+
+
+def written(act=functional.relu, turn=list):
+    """Children in the order in which they run, or not; one activation module for all, or functions."""
+
+    def work(net, x):
+        x = net.act(net.norm(net.stem(x)))
+        x = net.act(net.two(net.act(net.one(x))))
+        return net.head(net.pool(net.act(net.neck(x))).flatten(1))
+
+    made = layers()
+    net = Made(work, **{name: made[name] for name in turn(made)})
+    net.act = act
+    return net
+
+
+def staged():
+    """As published networks have them: a list of blocks, with something around it."""
+
+    def work(net, x):
+        x = net.stage(net.norm(net.stem(x)).relu())
+        return net.head(net.pool(net.neck(x).relu()).flatten(1))
+
+    made = layers()
+    blocks = nn.Sequential(made.pop("one"), nn.ReLU(), made.pop("two"), nn.ReLU())
+    stage = Made(lambda net, x: net.blocks(net.before(x)), before=nn.Identity(), blocks=blocks)
+    return Made(work, **made, stage=stage)
+
+
+def necked():
+    """Its last child is not what runs last."""
+    made = layers()
+    stem = nn.Sequential(made["stem"], made["norm"], nn.ReLU())
+    body = nn.Sequential(made["one"], nn.ReLU(), made["two"], nn.ReLU())
+    parts = {"stem": stem, "body": body, "head": made["head"], "neck": nn.Sequential(made["neck"], nn.ReLU())}
+    return Made(lambda net, x: net.head(net.neck(net.body(net.stem(x))).mean((2, 3))), **parts)
+
+
+def in_sequence():
+    (*first, neck, pool, head), act = layers().values(), nn.ReLU
+    stem, norm, one, two = first
+    return nn.Sequential(
+        stem, norm, act(), one, act(), two, act(), neck, act(), pool, nn.Dropout(), nn.Flatten(), head
+    )
+
+
+def cut(module, granularity="block"):
+    return points.find(trace(module.eval(), (Input((3, 32, 32)),)), Cuts(granularity), is_own=True)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        pytest.param(written, id="functions"),
+        pytest.param(lambda: written(turn=reversed), id="children in another order"),
+        pytest.param(lambda: written(nn.ReLU(inplace=True)), id="one activation for all"),
+        pytest.param(necked, id="the neck is the last child"),
+        pytest.param(in_sequence, id="a sequence"),
+        pytest.param(staged, id="stages"),
+    ],
+)
+def test_one_net_has_the_same_points_in_whatever_way_it_is_written(write):
+    numbers = [point.payload_bytes // 4 for point in cut(write())]
+    assert numbers == [3 * 32 * 32, *[4 * 30 * 30] * 3, 8 * 28 * 28, 8, 0]
+    assert len(cut(write(), "op")) == len(numbers)
+
+
+def test_an_activation_before_a_branch_begins_the_next_block():
+    class Branched(nn.Sequential):
+        """Blocks of layers that activate first, as Xception's: what they branch from is no longer all that crosses."""
+
+        def forward(self, x):
+            stem, *pairs = self
+            x = stem(x)
+            for one, two in zip(pairs[::2], pairs[1::2], strict=True):
+                x = x + two(one(x.relu()).relu())
+            return x
+
+    same = (nn.Conv2d(4, 4, 1) for _ in range(4))
+    assert [point.after for point in cut(Branched(nn.Conv2d(3, 4, 1), *same))[1:-1]] == ["_0", "add"]
+
+
+def test_layers_of_no_block_are_units_with_what_follows_them():
+    convs = nn.Conv2d(3, 3, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(3, 3, 3), nn.ReLU()
+    found = cut(nn.Sequential(*convs, nn.Flatten(), nn.Linear(507, 9), nn.ReLU(), nn.Linear(9, 2)))
+    assert names(found) == ["input", "0", "2", "3", "6", "output"]
+
+
+def test_a_backbone_with_most_of_a_net_is_no_block():
+    parts = {"head": nn.Linear(1000, 5), "backbone": models.resnet18()}
+    found = names(cut(Made(lambda net, x: net.head(net.backbone(x).relu()), **parts)))
+    expected = [f"backbone.layer{layer}.{block}" for layer in (1, 2, 3, 4) for block in (0, 1)]
+    assert found[3:11] == expected
