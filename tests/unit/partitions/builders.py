@@ -1,5 +1,7 @@
 """Small modules, and the points of what is traced of them."""
 
+import copy
+
 import torch
 from torch import nn
 
@@ -40,6 +42,12 @@ def linears(*names):
 
 def traced(module, *shape):
     return trace(module.eval().requires_grad_(False), (Input(shape or (4,)),))
+
+
+def structure_and_state(net, *shape):
+    """What is traced of a copy of it, without its weights, and these."""
+    net.eval().requires_grad_(False)
+    return traced(copy.deepcopy(net), *shape), net.state_dict()
 
 
 def of_ops(model, live_tensors=1, *, fold=False) -> tuple[Point, ...]:

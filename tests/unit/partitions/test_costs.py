@@ -4,11 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from pareto.partitions import costs, model, points
-from pareto.partitions.graph import Input
+from pareto.partitions import costs, model
 from pareto.partitions.recipe import Cuts, Recipe
-from pareto.partitions.tracing import trace
 from tests.unit.gating import gating
+from tests.unit.partitions.builders import Made, of_ops, traced
 
 # GFLOP and million parameters, as published with the models.
 PUBLISHED = {
@@ -43,25 +42,17 @@ def test_parameters_are_those_of_the_stage(name):
         assert cost.parameters == sum(parameter.numel() for parameter in held), point.name
 
 
-class Small(nn.Module):
+def test_each_node_by_hand():
     """3x8x8 -> convolution 4x6x6 -> pooled 4 -> twice the same layer -> product with itself."""
 
-    def __init__(self):
-        super().__init__()
-        self.convolution = nn.Conv2d(3, 4, 3)
-        self.norm = nn.BatchNorm2d(4)
-        self.layer = nn.Linear(4, 4)
-        self.scale = nn.Parameter(torch.ones(4))
-
-    def forward(self, x):
-        x = torch.relu(self.norm(self.convolution(x))).mean((2, 3))
-        x = self.layer(self.layer(x)) * self.scale
+    def small(net, x):
+        x = torch.relu(net.norm(net.convolution(x))).mean((2, 3))
+        x = net.layer(net.layer(x)) * net.scale
         return x @ x.transpose(0, 1)
 
-
-def test_each_node_by_hand():
-    traced = trace(Small().eval().requires_grad_(False).to("meta"), (Input((3, 8, 8)),))
-    found = {node.name: cost for node, cost in zip(traced.nodes, costs.of_nodes(traced), strict=True)}
+    layers = {"convolution": nn.Conv2d(3, 4, 3), "norm": nn.BatchNorm2d(4), "layer": nn.Linear(4, 4)}
+    made = traced(Made(small, **layers, scale=nn.Parameter(torch.ones(4))).to("meta"), 3, 8, 8)
+    found = {node.name: cost for node, cost in zip(made.nodes, costs.of_nodes(made), strict=True)}
     assert {name: cost.flops for name, cost in found.items() if cost.flops} == {
         "convolution": 2 * (4 * 6 * 6) * (3 * 3 * 3),
         "layer": 2 * 4 * 4,
@@ -76,31 +67,17 @@ def test_each_node_by_hand():
     }
 
 
-class Views(nn.Module):
-    """3x4x4 -> convolution 2x4x4, activated in place -> a view of it -> a product."""
-
-    def __init__(self):
-        super().__init__()
-        self.convolution = nn.Conv2d(3, 2, 1)
-        self.act = nn.ReLU(inplace=True)
-        self.layer = nn.Linear(32, 5)
-
-    def forward(self, x):
-        return self.layer(self.act(self.convolution(x)).flatten(1))
-
-
 def test_tensors_that_are_made_are_counted_once_and_views_are_none():
-    traced = trace(Views().eval().requires_grad_(False).to("meta"), (Input((3, 4, 4)),))
-    outline = model.Outline("views", (3, 4, 4), points.find(traced, Cuts("op", fold=False)), "", traced, 0)
-    made = dict(
-        zip([point.name for point in outline.points[1:]], costs.activation_bytes(outline), strict=True)
-    )
+    """3x4x4 -> convolution 2x4x4, activated in place -> a view of it -> a product."""
+    layers = {"convolution": nn.Conv2d(3, 2, 1), "act": nn.ReLU(inplace=True), "layer": nn.Linear(32, 5)}
+    views = Made(lambda net, x: net.layer(net.act(net.convolution(x)).flatten(1)), **layers).to("meta")
+    outline = model.Outline("views", (3, 4, 4), of_ops(graph := traced(views, 3, 4, 4)), "", graph, 0)
+    names = [point.name for point in outline.points[1:]]
+    made = dict(zip(names, costs.activation_bytes(outline), strict=True))
     assert made == {"convolution": 4 * 2 * 16, "act": 0, "flatten": 0, "output": 4 * 5}
 
 
 def test_the_units_of_a_model_make_all_of_its_tensors():
-    fine, coarse = (
-        sum(costs.activation_bytes(model.outline(Recipe("mobilenet_v2", Cuts(granularity)))))
-        for granularity in ("op", "block")
-    )
+    outlines = (model.outline(Recipe("mobilenet_v2", Cuts(granularity))) for granularity in ("op", "block"))
+    fine, coarse = (sum(costs.activation_bytes(outline)) for outline in outlines)
     assert fine == coarse > 10_000_000

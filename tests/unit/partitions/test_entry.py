@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from pareto.partitions.entry import with_forward, without_memory
+from tests.unit.partitions.builders import Made
 
 
 class RunsItself(nn.Module):
@@ -19,26 +20,16 @@ class RunsItself(nn.Module):
         self.head = nn.Linear(self.body(torch.zeros(1, 3, 8, 8)).shape[1], 2)
 
 
-class AsksForValues(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(3, 2)
-        self.scale = float(self.layer.weight.detach().abs().max())
-
-
-class KeepsAFunctionOfItsParameters(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(3, 2)
-        self.register_buffer("norm", self.layer.weight.norm(), persistent=False)
-
-
-class WritesToABuffer(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(3, 2)
-        self.register_buffer("copy", torch.zeros(2, 3), persistent=False)
-        self.copy.copy_(self.layer.weight.detach())
+def with_layer(**of_weight):
+    """A layer, and what these functions make of its weight."""
+    made = Made(None, layer=nn.Linear(3, 2))
+    for name, function in of_weight.items():
+        found = function(made.layer.weight)
+        if isinstance(found, float):
+            setattr(made, name, found)
+        else:
+            made.register_buffer(name, found, persistent=False)
+    return made
 
 
 def devices(model):
@@ -54,14 +45,18 @@ def test_a_constructor_may_run_the_model():
 
 
 def test_a_constructor_that_needs_the_values_of_its_parameters_gets_them():
-    model = without_memory(AsksForValues)
+    model = without_memory(lambda: with_layer(scale=lambda weight: float(weight.detach().abs().max())))
     assert devices(model) == {"meta"}
     assert model.scale > 0
 
 
-@pytest.mark.parametrize("kind", [KeepsAFunctionOfItsParameters, WritesToABuffer])
-def test_buffers_computed_from_parameters_are_real_and_the_same_everywhere(kind):
-    models = [without_memory(kind) for _ in range(2)]
+@pytest.mark.parametrize(
+    "function",
+    [lambda weight: weight.norm(), lambda weight: torch.zeros(2, 3).copy_(weight.detach())],
+    ids=["a function", "a copy"],
+)
+def test_buffers_computed_from_parameters_are_real_and_the_same_everywhere(function):
+    models = [without_memory(lambda: with_layer(made=function)) for _ in range(2)]
     (one,), (other,) = ([*model.buffers()] for model in models)
     assert not one.is_meta
     assert one.abs().sum() > 0
@@ -71,15 +66,12 @@ def test_buffers_computed_from_parameters_are_real_and_the_same_everywhere(kind)
 
 def test_random_buffers_are_the_same_everywhere_and_the_rng_is_left_alone():
     def build():
-        module = nn.Module()
-        module.register_buffer("features", torch.randn(4), persistent=False)
-        return module
+        return Made(None, features=torch.randn(4))
 
     state = torch.get_rng_state()
     one = without_memory(build).features
     torch.randn(3)
-    other = without_memory(build).features
-    assert torch.equal(one, other)
+    assert torch.equal(one, without_memory(build).features)
     torch.set_rng_state(state)
     without_memory(build)
     assert torch.equal(torch.get_rng_state(), state)
@@ -99,7 +91,6 @@ def test_another_forward_keeps_class_names_and_parameters():
     keys = [*model.state_dict()]
     changed = with_forward(model, lambda it, images: it[0](images) + 1)
     assert isinstance(changed, nn.Sequential)
-    assert type(changed).__name__ == "Sequential"
-    assert [*changed.state_dict()] == keys
+    assert (type(changed).__name__, [*changed.state_dict()]) == ("Sequential", keys)
     images = torch.randn(2, 3)
     assert torch.equal(changed(images), changed[0](images) + 1)

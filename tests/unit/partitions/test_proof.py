@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from pareto.partitions import model as partitioned
-from pareto.partitions import proof, registry, weights
+from pareto.partitions import proof, registry
 from pareto.partitions.model import PartitionedModel
-from pareto.partitions.recipe import Cuts, Recipe
+from pareto.partitions.recipe import Cuts
+from tests.unit.partitions.builders import load_own
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -20,15 +20,12 @@ from torch import fx, nn
 
 class Net(nn.Module):
     input_shape = (3, 8, 8)
-
     def __init__(self):
         super().__init__()
         self.layers = nn.Sequential(*(nn.Conv2d(3, 3, 3, padding=1) for _ in range(8)), nn.BatchNorm2d(3))
         self.head = nn.Linear(3, 5)
-
     def forward(self, x):
         return self.head(self.layers(x).mean((2, 3)))
-
 class Another(Net):
     def forward(self, x):
         return super().forward(x) * (2 if isinstance(x, fx.Proxy) else 1)
@@ -40,13 +37,10 @@ LAST = 11  # eight convolutions, normalization, mean, head
 def loaded(tmp_path_factory):
     """Makes a small model as a user writes it, cut after each of its operators."""
     folder = tmp_path_factory.mktemp("user")
-    file = folder / "net.py"
-    file.write_text(NET)
+    (folder / "net.py").write_text(NET)
 
     def load(builder="Net", kind=PartitionedModel, dtype="float32"):
-        name = registry.canonical(f"{file}:{builder}")
-        recipe = Recipe(name, Cuts("op", fold=False), file, builder, input=dtype)
-        model = partitioned.load(recipe, weights.make(name, "seeded", 0, folder).path)
+        model = load_own(f"{folder / 'net.py'}:{builder}", folder, Cuts("op", fold=False), input=dtype)
         return kind(**{field: getattr(model, field) for field in model.__dataclass_fields__})
 
     with patch.dict(registry._adopted):
@@ -123,7 +117,7 @@ def greedy(more):
     return Greedy
 
 
-def the_others(model, _stage):
+def the_others(model, _):
     return model.state["head.bias"]
 
 
@@ -171,12 +165,10 @@ def test_weights_held_elsewhere_or_without_need_are_seen(loaded, kind):
     assert [it.parted for it in found] == [it.point in (0, LAST) for it in found]
 
 
-@pytest.mark.parametrize(
-    ("error", "said"), [(3e-7, "within 1e-6"), (1e-6, "within 1e-6"), (0.0, "equal"), (0.5, proof.NO)]
-)
-def test_an_error_is_stated_no_closer_than_it_is(error: float, said: str) -> None:
-    found = proof.PointProof(1, parted=True, bitwise=False, error=error)
-    assert proof.word(found) == said
+def test_an_error_is_stated_no_closer_than_it_is() -> None:
+    errors = {3e-7: "within 1e-6", 1e-6: "within 1e-6", 0.0: "equal", 0.5: proof.NO}
+    found = (proof.PointProof(1, parted=True, bitwise=False, error=error) for error in errors)
+    assert [*map(proof.word, found)] == [*errors.values()]
 
 
 def test_an_error_is_a_share_of_the_largest_value() -> None:
@@ -186,13 +178,10 @@ def test_an_error_is_a_share_of_the_largest_value() -> None:
     assert proof.max_error([one / 4], [one / 8]) == 0.25, "noise does not shrink with small values"
     for another in ([torch.tensor([1.0])], [one.double()], [one, one], []):
         assert proof.max_error([one], another) == math.inf
-    for bad in (math.nan, math.inf):
-        broken = torch.tensor([1.0, bad])
+    for broken in (torch.tensor([1.0, math.inf]), torch.tensor([1.0, math.nan])):
         assert proof.max_error([one], [broken]) == math.inf
         assert proof.max_error([one, broken], [one, one]) == math.inf
-    assert proof.max_error([broken := torch.tensor([1.0, math.nan])], [broken]) == math.inf, (
-        "it proves nothing"
-    )
+    assert proof.max_error([broken], [broken]) == math.inf, "it proves nothing"
 
 
 def test_what_is_infinite_in_both_is_equal_and_both_parts_of_a_complex_number_count() -> None:

@@ -14,13 +14,16 @@ from pareto.partitions import proof, registry, weights
 from pareto.partitions.inputs import Images
 from pareto.partitions.recipe import Cuts, Recipe
 from pareto.protocol.errors import UserError
+from tests.unit.partitions.builders import load_own, recipe_of
+from tests.unit.refusals import refusal
 
+pytestmark = pytest.mark.usefixtures("none_adopted")
+
+REGISTER = "from torch import nn\nfrom pareto.partitions.registry import register\n"
 NET = """
     import dataclasses
-
     import torch
     from torch import nn
-
     from pareto.partitions.registry import register
 
     @dataclasses.dataclass
@@ -31,7 +34,6 @@ NET = """
         def __init__(self, width):
             super().__init__()
             self.conv = nn.Conv2d(width // 2, width // 2, 3, padding=1)
-
         def forward(self, x):
             halves = list(x.chunk(2, 1))  # torch.fx does not know how many
             halves[1] = torch.relu_(self.conv(halves[1]))
@@ -41,16 +43,11 @@ NET = """
         def __init__(self):
             super().__init__()
             width = Sizes().width
-            self.stem = nn.Conv2d(3, width, 3, padding=1)
-            self.blocks = nn.ModuleList(Halves(width) for _ in range(2))
+            self.stem, self.head = nn.Conv2d(3, width, 3, padding=1), nn.Linear(width, 10)
+            self.blocks = nn.Sequential(Halves(width), Halves(width))
             self.ramp = torch.linspace(0, 1, 16)
-            self.head = nn.Linear(width, 10)
-
         def forward(self, x):
-            x = self.stem(x)
-            for block in self.blocks:
-                x = block(x)
-            return {"logits": self.head((x + self.ramp).mean((2, 3)))}
+            return {"logits": self.head((self.blocks(self.stem(x)) + self.ramp).mean((2, 3)))}
 
     def log_probabilities(output):
         return output["logits"].log_softmax(1)
@@ -60,11 +57,6 @@ NET = """
     def build():
         return Net()
 """
-
-
-@pytest.fixture(autouse=True)
-def forget(monkeypatch):
-    monkeypatch.setattr(registry, "_adopted", {})
 
 
 @pytest.fixture
@@ -101,11 +93,7 @@ def test_postprocessing_is_part_of_the_model_and_parameters_keep_their_names(wri
 
 
 def test_it_is_cut_and_proved_like_any_other(write, tmp_path):
-    path = write(NET)
-    name = registry.canonical(f"{path}:build")
-    recipe = Recipe(name, Cuts("op", live_tensors=2), *registry.source(name))
-    made = weights.make(name, "seeded", 1, tmp_path / "weights")
-    model = partitioned.load(recipe, made.path)
+    model = load_own(f"{write(NET)}:build", tmp_path / "weights", Cuts("op", live_tensors=2))
     assert model.traced_by == "torch.export"
     inputs = torch.randn(3, 3, 16, 16)
     proved = [*proof.prove(model, inputs)]
@@ -116,7 +104,7 @@ def test_it_is_cut_and_proved_like_any_other(write, tmp_path):
 
 def test_on_another_host_it_has_the_same_name_and_graph_whatever_the_file_is_called(write, monkeypatch):
     path = write(NET)
-    recipe = Recipe(registry.canonical(str(path)), Cuts(), *registry.source("net.build"))
+    recipe = recipe_of(path, Cuts())
     here = partitioned.outline(recipe).graph_digest
     shipped = replace(recipe, file=str(path.rename(path.with_name("5f3a.py"))))
     monkeypatch.setattr(registry, "_adopted", {})
@@ -156,8 +144,8 @@ def test_names_are_safe_for_files(write):
 
 def test_a_file_is_run_once_and_again_when_it_has_changed(write, capsys):
     path = write("print('run')\nfrom torch import nn\ndef build():\n    return nn.Linear(2, 2)\n")
-    registry.canonical(f"{path}:build")
-    registry.canonical(f"{path}:build")
+    for _ in range(2):
+        registry.canonical(f"{path}:build")
     assert capsys.readouterr().out == "run\n"
     write("from torch import nn\ndef build():\n    return nn.Linear(3, 2)\n")
     assert registry.canonical(f"{path}:build") == "net.build"
@@ -167,12 +155,8 @@ def test_a_file_is_run_once_and_again_when_it_has_changed(write, capsys):
 def test_two_files_cannot_have_one_name(write, tmp_path, snapshot):
     (tmp_path / "other").mkdir()
     registry.canonical(f"{write('def build(): pass')}:build")
-    with pytest.raises(UserError) as refused:
-        registry.canonical(f"{write('def build(): pass', 'other/net.py')}:build")
-    assert str(refused.value) == snapshot
-
-
-REGISTER = "from pareto.partitions.registry import register\n"
+    other = write("def build(): pass", "other/net.py")
+    assert refusal(UserError, registry.canonical, f"{other}:build") == snapshot
 
 
 @pytest.mark.parametrize(
@@ -183,16 +167,12 @@ REGISTER = "from pareto.partitions.registry import register\n"
         pytest.param("input_shape = 5\ndef build(): pass\n", ":build", id="no shape"),
         pytest.param("def build(): pass\n", "", id="none registered"),
         pytest.param(
-            f"{REGISTER}@register()\ndef a(): pass\nalias = a\n@register()\ndef b(): pass\n", "", id="two"
+            f"{REGISTER}@register()\ndef a(): 1\nalias = a\n@register()\ndef b(): 1\n", "", id="two"
         ),
     ],
 )
 def test_a_file_that_has_no_such_model_is_told_in_one_line(text, attribute, write, snapshot):
-    path = write(text)
-    with pytest.raises(UserError) as refused:
-        registry.canonical(f"{path}{attribute}")
-    assert str(refused.value) == snapshot
-    assert "\n" not in str(refused.value)
+    assert refusal(UserError, registry.canonical, f"{write(text)}{attribute}") == snapshot
 
 
 @pytest.mark.parametrize(
@@ -203,19 +183,17 @@ def test_a_file_that_has_no_such_model_is_told_in_one_line(text, attribute, writ
         pytest.param("import os\nimport nosuch\n", "net.py:2: ", id="import"),
         pytest.param("raise SystemExit('no')\n", "net.py:1: ", id="exit"),
         pytest.param(
-            f"{REGISTER}@register(input_shape=(3, 8, 0))\ndef build(): pass\n", "net.py:2: ", id="shape"
+            f"{REGISTER}@register(input_shape=(3, 8, 0))\ndef build(): 1\n", "net.py:3: ", id="shape"
         ),
-        pytest.param(f"{REGISTER}@register(mean=(0.5,))\ndef build(): pass\n", "net.py:2: ", id="mean"),
+        pytest.param(f"{REGISTER}@register(mean=(0.5,))\ndef build(): 1\n", "net.py:3: ", id="mean"),
     ],
 )
 def test_a_file_that_fails_is_told_in_one_line_and_leaves_nothing(text, place, write, tmp_path, snapshot):
     path = tmp_path / "net.py" if text is None else write(text)
     loaded = set(sys.modules)
-    with pytest.raises(UserError) as refused:
-        registry.canonical(f"{path}:build")
-    assert place in str(refused.value)
-    assert re.sub("SyntaxError: .*", "SyntaxError: ...", str(refused.value)) == snapshot  # Python's own words
-    assert "\n" not in str(refused.value)
+    said = refusal(UserError, registry.canonical, f"{path}:build")
+    assert place in said
+    assert re.sub("SyntaxError: .*", "SyntaxError: ...", said) == snapshot  # Python's own words
     assert not [name for name in set(sys.modules) - loaded if name.startswith("_pareto")]
 
 
@@ -223,31 +201,20 @@ def test_a_file_that_fails_is_told_in_one_line_and_leaves_nothing(text, place, w
 def test_a_builder_that_fails_is_told_in_one_line(body, write, snapshot):
     path = write(f"def build():\n    {body}\n")
     name = registry.canonical(f"{path}:build")
-    said = set()
-    for build in (registry.build, registry.build_structure):
-        with pytest.raises(UserError) as refused:
-            build(name)
-        said.add(str(refused.value))
+    said = {refusal(UserError, build, name) for build in (registry.build, registry.build_structure)}
     assert list(said) == snapshot
 
 
-TRAINED = """
-    import torch
-    from torch import nn
-    from pareto.partitions.registry import register
-
-    def trained():
-        {body}
-
-    @register(input_shape=(3, 4, 4), pretrained=trained)
-    def build():
-        return nn.Conv2d(3, 1, 1)
-"""
+def trained(write, body):
+    """A model with pretrained weights from a function of this body."""
+    text = f"import torch\n{REGISTER}def trained():\n    {body}\n@register(input_shape=(3, 4, 4), pretrained=trained)\n"
+    return registry.canonical(
+        str(write(f"{text}def build():\n    return nn.Conv2d(3, 1, 1)\n", "trained.py"))
+    )
 
 
 def test_its_own_pretrained_weights_are_used(write, tmp_path):
-    state = '{"weight": torch.full((1, 3, 1, 1), 7.0), "bias": torch.zeros(1)}'
-    name = registry.canonical(str(write(TRAINED.format(body=f"return {state}"), "trained.py")))
+    name = trained(write, 'return {"weight": torch.full((1, 3, 1, 1), 7.0), "bias": torch.zeros(1)}')
     made = weights.make(name, "pretrained", 0, tmp_path)
     assert weights.read(made.path, name)["weight"].unique().tolist() == [7.0]
     assert weights.read(weights.make(name, "seeded", 0, tmp_path).path, name)["weight"].abs().max() < 7
@@ -265,12 +232,9 @@ def test_its_own_pretrained_weights_are_used(write, tmp_path):
     ],
 )
 def test_pretrained_weights_that_cannot_be_had_are_one_line(write, tmp_path, snapshot, body):
-    name = registry.canonical(str(write(TRAINED.format(body=body), "trained.py")))
-    with pytest.raises(UserError) as refused:
-        weights.make(name, "pretrained", 0, tmp_path)
-    assert "pretrained" in str(refused.value)
-    assert "\n" not in str(refused.value)
-    assert str(refused.value) == snapshot
+    said = refusal(UserError, weights.make, trained(write, body), "pretrained", 0, tmp_path)
+    assert "pretrained" in said
+    assert said == snapshot
 
 
 KINDS = """
@@ -306,9 +270,7 @@ def exported():
     "kind", ["Net", "model", "lazy", "averaged", "in_part", "compiled_in_place", "graph"]
 )
 def test_what_wraps_a_module_is_left_out(kind, write, tmp_path):
-    name = registry.canonical(f"{write(KINDS)}:{kind}")
-    made = weights.make(name, "seeded", 0, tmp_path)
-    model = partitioned.load(Recipe(name, Cuts("op"), *registry.source(name)), made.path)
+    model = load_own(f"{write(KINDS)}:{kind}", tmp_path, Cuts("op"))
     assert all(each.bitwise and each.parted for each in proof.prove(model, torch.rand(1, 3, 8, 8)))
     assert len(model.points) > 2
 
@@ -358,7 +320,7 @@ def build():
 
 def test_whatever_a_users_model_raises_names_its_line(write):
     text = (
-        "from torch import nn\nclass Net(nn.Module):\n    def forward(self, x):\n        return {}[x.shape]\n"
+        "from torch import nn\nclass Net(nn.Module):\n    def forward(self, x):\n        return {}[x.shape]"
     )
     name = registry.canonical(f"{write(text)}:Net")
     with pytest.raises(UserError, match=r"net.py:4: .*KeyError"), registry.entry(name).blamed():
