@@ -1,55 +1,42 @@
-"""Stages of small models made for the traps: in-place operators, views, non-contiguous values, shared memory."""
+"""Stages of small models made for the traps: in-place operators, views, early results, shared memory, skips."""
 
-import copy
 import itertools
 import keyword
+from collections import OrderedDict
 
 import pytest
 import torch
 from torch import fx, nn
 from torch.nn import functional
+from torch.utils._pytree import tree_leaves
 
-from pareto.partitions.graph import Input
 from pareto.partitions.stage import cut, paths
-from pareto.partitions.tracing import trace
-from tests.unit.partitions.builders import Made, linears
+from tests.unit.partitions.builders import Made, linears, of_ops, structure_and_state
 
 
-class Net(Made):
+def net_of(after, **parts):
     """`before`, a cut after it, then `after`, which is a function of the value at the cut."""
-
-    def __init__(self, after, **parts):
-        super().__init__(
-            lambda net, x: net.head(after(net, net.before(x))), **linears("before", "head"), **parts
-        )
-
-
-def structure_and_state(net, shape=(4,)):
-    net.eval().requires_grad_(False)
-    return trace(copy.deepcopy(net), (Input(shape),)), net.state_dict()
+    return Made(lambda net, x: net.head(after(net, net.before(x))), **linears("before", "head"), **parts)
 
 
 def copies(stage):
-    return [node for node in stage.body.graph.nodes if node.target == "clone"]
+    return [str(node.args[0]) for node in stage.body.graph.nodes if node.target == "clone"]
 
 
 def in_place(stage):
     return [module.inplace for module in stage.modules() if isinstance(module, nn.ReLU)]
 
 
-def test_an_activation_that_no_input_reaches_stays_in_place():
-    net = Net(lambda net, x: net.act(net.middle(x)), act=nn.ReLU(inplace=True), **linears("middle"))
+def test_an_activation_costs_no_copy_and_stays_in_place_where_no_input_reaches_it():
+    net = net_of(lambda net, x: net.act(net.middle(x)), act=nn.ReLU(inplace=True), **linears("middle"))
     stage = cut(*structure_and_state(net), "before", "head")
     assert in_place(stage) == [True]
     assert not copies(stage)
-
-
-def test_an_activation_behind_the_cut_costs_no_copy():
-    net = Net(lambda net, x: functional.relu(x, inplace=True))
+    net = net_of(lambda net, x: functional.relu(x, inplace=True))
     stage = cut(*structure_and_state(net), "before", "head")
     assert [node.kwargs.get("inplace") for node in stage.body.graph.nodes if node.name == "relu"] == [False]
     assert not copies(stage)
-    traced, state = structure_and_state(Net(lambda net, x: net.act(x), act=nn.ReLU(inplace=True)))
+    traced, state = structure_and_state(net_of(lambda net, x: net.act(x), act=nn.ReLU(inplace=True)))
     stage = cut(traced, state, "before", "head")
     assert in_place(stage) == [False]
     assert not copies(stage)
@@ -59,7 +46,7 @@ def test_an_activation_behind_the_cut_costs_no_copy():
 
 
 def test_a_stage_of_views_returns_memory_of_its_own():
-    net = Net(lambda net, x: net.drop(net.flat(x)), flat=nn.Flatten(), drop=nn.Dropout())
+    net = net_of(lambda net, x: net.drop(net.flat(x)), flat=nn.Flatten(), drop=nn.Dropout())
     traced, state = structure_and_state(net)
     stage = cut(traced, state, "before", "drop")
     received = torch.randn(2, 4)
@@ -71,19 +58,20 @@ def test_a_stage_of_views_returns_memory_of_its_own():
     assert result.any()
 
 
+def strided(net, x):
+    """It shows the layout that a value has within the model: kernels take another path, and round otherwise."""
+    return net.same(x.view(-1, 2, 2).transpose(1, 2)).as_strided((x.size(0), 4), (4, 1))
+
+
 @pytest.mark.parametrize(
     ("after", "at"),
     [
-        (lambda net, x: x.reshape(-1, 2, 2).transpose(1, 2).reshape(-1, 4), "transpose"),
-        # as_strided shows the layout that a value has within the model: kernels take another path, and round otherwise.
-        (
-            lambda net, x: net.same(x.view(-1, 2, 2).transpose(1, 2)).as_strided((x.size(0), 4), (4, 1)),
-            "same",
-        ),
+        (lambda _, x: x.reshape(-1, 2, 2).transpose(1, 2).reshape(-1, 4), "transpose"),
+        (strided, "same"),
     ],
 )
 def test_results_are_contiguous_and_have_their_own_layout_behind(after, at):
-    net = Net(after, same=nn.Identity())
+    net = net_of(after, same=nn.Identity())
     traced, state = structure_and_state(net)
     assert not traced.values[next(node for node in traced.nodes if node.name == at)].is_contiguous()
     images = torch.randn(3, 4)
@@ -96,14 +84,14 @@ def test_results_are_contiguous_and_have_their_own_layout_behind(after, at):
 
 
 def test_a_stage_without_units_hands_its_input_on():
-    traced, state = structure_and_state(Net(lambda net, x: x))
+    traced, state = structure_and_state(net_of(lambda net, x: x))
     payload = (torch.randn(1, 4),)
     assert cut(traced, state, "before", "before")(payload)[0] is payload[0]
 
 
 def test_stages_can_be_made_and_used_in_inference_mode():
     with torch.inference_mode():
-        net = Net(lambda net, x: net.act(x), act=nn.ReLU(inplace=True))
+        net = net_of(lambda net, x: net.act(x), act=nn.ReLU(inplace=True))
         traced, state = structure_and_state(net)
         images = torch.randn(2, 4)
         result = cut(traced, state, "before", "head")(cut(traced, state, "x", "before")((images,)))
@@ -111,11 +99,10 @@ def test_stages_can_be_made_and_used_in_inference_mode():
 
 
 def test_moving_a_stage_leaves_the_state_where_it_is():
-    traced, state = structure_and_state(Net(lambda net, x: x))
+    traced, state = structure_and_state(net_of(lambda net, x: x))
     stage = cut(traced, state, "before", "head")
-    assert {p.data_ptr() for p in stage.parameters()} == {
-        state[f"head.{n}"].data_ptr() for n in ("weight", "bias")
-    }
+    own = {state[f"head.{name}"].data_ptr() for name in ("weight", "bias")}
+    assert {parameter.data_ptr() for parameter in stage.parameters()} == own
     stage.to(torch.float64)
     assert state["head.weight"].dtype == torch.float32
     assert {p.dtype for p in cut(traced, state, "before", "head").parameters()} == {torch.float32}
@@ -134,28 +121,29 @@ class Taken(dict):
 
 
 @pytest.mark.parametrize(
-    ("start", "end"), [("x", "before"), ("before", "head"), ("x", "head"), ("head", "head")]
+    ("start", "end", "number"),
+    [("x", "before", 2), ("before", "head", 10), ("x", "head", 12), ("head", "head", 0)],
 )
-def test_paths_are_what_a_cut_takes(start, end):
-    net = Net(
-        *(lambda net, x: net.norm(x) * net.scale + net.blocks(x),),
-        norm=nn.BatchNorm1d(4),
-        scale=nn.Parameter(torch.randn(4)),
-        blocks=nn.Sequential(nn.Linear(4, 4), nn.ReLU()),
+def test_paths_are_what_a_cut_takes(start, end, number):
+    parts = {
+        "norm": nn.BatchNorm1d(4),
+        "blocks": nn.Sequential(nn.Linear(4, 4), nn.ReLU()),
         **linears("unused"),
-    )
+    }
+    parts |= {"scale": nn.Parameter(torch.randn(4))}
+    net = net_of(lambda net, x: net.norm(x) * net.scale + net.blocks(x), **parts)
     traced, state = structure_and_state(net)
     taken = Taken(state)
     cut(traced, taken, start, end)
     assert paths(traced, start, end) == taken.keys_taken
-    assert len(taken.keys_taken) == {"before": 2, "head": 10 if start == "before" else 12}[end] * (
-        start != end
-    )
+    assert len(taken.keys_taken) == number
 
 
 def test_buffers_and_bare_parameters_are_filled():
     parts = {"scale": nn.Parameter(torch.randn(4)), "shift": torch.randn(2, 2)}
-    net = Net(lambda net, x: net.norm(x) * net.scale + net.shift.flatten(), norm=nn.BatchNorm1d(4), **parts)
+    net = net_of(
+        lambda net, x: net.norm(x) * net.scale + net.shift.flatten(), norm=nn.BatchNorm1d(4), **parts
+    )
     net.norm.running_mean.fill_(3.0)
     traced, state = structure_and_state(net)
     images = torch.randn(2, 4)
@@ -171,13 +159,9 @@ def test_modules_and_buffers_may_be_called_as_anything_is():
     class Named(nn.Module):
         def __init__(self):
             super().__init__()
-            self.names = [
-                name
-                for name in sorted(
-                    {*dir(fx.GraphModule), *dir(torch.Tensor), *keyword.kwlist, "input", "output", "x"}
-                )
-                if not hasattr(self, name) and not name.startswith("__")
-            ]
+            words = {*dir(fx.GraphModule), *dir(torch.Tensor), *keyword.kwlist, "input", "output", "x"}
+            own = (name for name in sorted(words) if not name.startswith("__"))
+            self.names = [name for name in own if not hasattr(self, name)]
             for name in self.names[::2]:
                 self.add_module(name, nn.Linear(2, 2))
             for name in self.names[1::2]:
@@ -191,7 +175,7 @@ def test_modules_and_buffers_may_be_called_as_anything_is():
 
     net = Named()
     assert {"output", "mean", "graph", "class", "input", "code"} <= {*net.names}
-    traced, state = structure_and_state(net, (2,))
+    traced, state = structure_and_state(net, 2)
     middle = traced.nodes[len(traced.nodes) // 2].name
     images = torch.randn(3, 2)
     with torch.inference_mode():
@@ -203,7 +187,7 @@ def test_modules_and_buffers_may_be_called_as_anything_is():
 
 
 def test_parametrized_modules_are_cut_and_a_shared_tensor_is_in_one_stage_once():
-    net = Net(lambda net, x: net.more(x), more=nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)))
+    net = net_of(lambda net, x: net.more(x), more=nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)))
     net.head.weight = net.before.weight
     net.before.register_buffer("scale", torch.ones(4))
     net.head.register_buffer("scale", net.before.scale)
@@ -214,3 +198,152 @@ def test_parametrized_modules_are_cut_and_a_shared_tensor_is_in_one_stage_once()
     stage = cut(traced, state, "x", "head")
     with torch.inference_mode():
         assert torch.equal(stage((torch.eye(4),))[0], net(torch.eye(4)))
+
+
+def adds_in_place(net, x):
+    y = net.one(x)
+    return net.head(net.two(y).add_(y))
+
+
+def adds_another_dtype_in_place(net, x):
+    y = net.one(x).double()
+    return net.head(net.two(x).add_(y))
+
+
+def overwrites_what_is_read_again(net, x):
+    z = net.two(y := net.one(x))
+    net.act(y)
+    return net.head(z + y) * y.sigmoid()
+
+
+def overwrites_the_input_of_the_model(net, x):
+    y = net.one(x)
+    return net.head(y) + x.relu_() + x
+
+
+def sends_an_alias(net, x):
+    y = net.one(x)
+    flat = y.view(-1, 2, 2)
+    return net.head(torch.tanh(y)) + flat.transpose(1, 2).reshape(-1, 4)
+
+
+def writes_through_an_alias(net, x):
+    half = (y := net.one(x))[:, :2]
+    z = net.two(x)
+    half.relu_()
+    return net.head(y) + z
+
+
+def returns_what_is_overwritten(net, x):
+    y = net.one(x)
+    z = net.head(y)
+    return {"before": y, "after": [z, net.act(y)]}
+
+
+def returns_early_results(net, x):
+    y = net.one(x)
+    aux = net.two(y)
+    return OrderedDict(out=net.head(torch.sigmoid(y)), aux=aux, again=aux)
+
+
+def ends_in_a_write(net, x):
+    y = net.head(net.two(net.one(x)))
+    y.relu_()
+    return y
+
+
+SKIPS = [
+    adds_in_place, adds_another_dtype_in_place, overwrites_what_is_read_again, overwrites_the_input_of_the_model,
+    sends_an_alias, writes_through_an_alias, returns_what_is_overwritten, returns_early_results, ends_in_a_write,
+    pytest.param(lambda net, x: (net.head(net.one(x)), x), id="returns_its_input"),
+]  # fmt: skip
+
+
+def overwrites_a_view(net, x):
+    net.act(x.view(2, -1))
+    return x
+
+
+def overwrites_a_chunk(net, x):
+    left, right = x.chunk(2, dim=1)
+    return torch.cat([net.act(left), right], dim=1)
+
+
+def overwrites_a_chunk_and_reads_again(net, x):
+    left, right = x.chunk(2, dim=1)
+    net.act(left)
+    return torch.cat([left, right], dim=1) + x
+
+
+AFTER = {
+    "module": lambda net, x: net.act(x),
+    "module that passes its input on": lambda net, x: net.hard(net.drop(x)),
+    "through a view": lambda net, x: net.six(x.flatten(1)),
+    "function": lambda net, x: functional.relu(x, inplace=True),
+    "method": lambda net, x: x.relu_(),
+    "method on a view": lambda net, x: x[:, 1:].relu_().sum(1, keepdim=True) + x,
+    "chunks": overwrites_a_chunk,
+    "chunks, and read again": overwrites_a_chunk_and_reads_again,
+    "overwritten and read again": lambda net, x: x.relu_() + x,
+    "overwritten through a view and read again": overwrites_a_view,
+    "twice": lambda net, x: net.act(net.act(x)),
+}
+"""What overwrites the value at a cut."""
+
+
+def behind_a_cut(after):
+    return lambda net, x: net.head(after(net, net.one(x)))
+
+
+def skips(body):
+    torch.manual_seed(1)
+    kinds = {"act": nn.ReLU, "hard": nn.Hardswish, "six": nn.ReLU6}
+    activations = {name: kind(inplace=True) for name, kind in kinds.items()}
+    net = Made(body, **linears("one", "two", "head"), **activations, drop=nn.Dropout())
+    model, state = structure_and_state(net)
+    return net, model, state, of_ops(model, 4)
+
+
+@pytest.mark.parametrize(
+    "body", [*SKIPS, *(pytest.param(behind_a_cut(after), id=name) for name, after in AFTER.items())]
+)
+def test_every_chain_of_three_stages_computes_what_the_model_does(body):
+    net, traced, state, found = skips(body)
+    assert len(found) >= 3
+    images = torch.randn(2, 4)
+    assert (net.one(images) < 0).any(), "there is something for a ReLU to overwrite"
+    with torch.inference_mode():
+        expected = tree_leaves(net(images.clone()))
+        names = [point.after or "x" for point in found]
+        for first, second in itertools.combinations_with_replacement(names, 2):
+            payload = (images,)
+            for start, end in itertools.pairwise((names[0], first, second, names[-1])):
+                received = tuple(tensor.clone() for tensor in payload)
+                result = cut(traced, state, start, end)(received)
+                untouched = zip(received, payload, strict=True)
+                assert all(torch.equal(*pair) for pair in untouched), (first, second, start)
+                memory = {tensor.untyped_storage().data_ptr() for tensor in received}
+                if start != end:
+                    assert memory.isdisjoint(tensor.untyped_storage().data_ptr() for tensor in result)
+                    assert all(tensor.is_contiguous() for tensor in result)
+                payload = result
+            assert len(payload) == len(expected)
+            assert all(torch.equal(*pair) for pair in zip(payload, expected, strict=True)), (first, second)
+
+
+def test_only_what_is_overwritten_and_read_again_is_copied():
+    def copied(body, end):
+        _, traced, state, _ = skips(body)
+        return copies(cut(traced, state, "two", end))
+
+    assert copied(adds_in_place, "head") == []
+    assert len(copied(adds_another_dtype_in_place, "head")) == 1  # out of place its result would be a double
+    assert copied(overwrites_what_is_read_again, "mul") == ["one"]
+
+
+def test_results_come_in_the_order_of_the_model():
+    _, traced, _, found = skips(returns_early_results)
+    assert [str(node) for node in traced.results] == ["head", "two", "two"]
+    assert [str(node) for node in traced.live[2]] == ["one", "two"]
+    (early,) = [point for point in found if point.after == "two"]
+    assert len(early.payload) == 2
