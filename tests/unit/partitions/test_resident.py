@@ -1,17 +1,22 @@
-"""What a device has in memory: the weights of one stage, those of the next when it changes, never of both."""
+"""What a device has in memory: the weights of one stage, those of the next when it changes, never of both; and shards.
 
+Of these each unit's tensors are in a file of their own, and give the stage that the whole file gives.
+"""
+
+import hashlib
 import weakref
 
 import pytest
 import torch
+from safetensors.torch import load, load_file, save_file
 
-from pareto.partitions import model as partitions_model
-from pareto.partitions import proof, weights
+from pareto.partitions import model as partitioned
+from pareto.partitions import proof, shards, weights
 from pareto.partitions.model import ResidentStage
-from pareto.partitions.recipe import Recipe
+from pareto.partitions.recipe import Cuts, Recipe
 from pareto.protocol.errors import UserError
 from tests.unit.gating import gating
-from tests.unit.partitions.builders import images
+from tests.unit.partitions.builders import images, recipe_of
 from tests.unit.small_models import small
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -20,11 +25,11 @@ SIZE = 64
 
 
 @pytest.fixture(scope="module", params=gating(["mobilenet_v2", "swin_t"], "swin_t"))
-def made(request, tmp_path_factory):
-    """A whole model and its weights file."""
+def whole(request, tmp_path_factory):
+    """A model and its weights file."""
     with small(request.param, SIZE) as name:
         file = weights.make(name, "seeded", 7, tmp_path_factory.mktemp("weights")).path
-        yield partitions_model.load(Recipe(name), file), file
+        yield partitioned.load(Recipe(name), file), file
 
 
 @pytest.fixture
@@ -32,21 +37,21 @@ def resident(tmp_path):
     """Nothing of ResNet18 yet."""
     with small("resnet18", SIZE) as name:
         file = weights.make(name, "seeded", 7, tmp_path)
-        yield ResidentStage(partitions_model.outline(Recipe(name)), [file.path])
+        yield ResidentStage(partitioned.outline(Recipe(name)), [file.path])
 
 
 def tensors_of(stage):
     return [*stage.named_parameters(remove_duplicate=False), *stage.named_buffers(remove_duplicate=False)]
 
 
-def test_resident_stages_hold_their_own_tensors_and_no_others_and_compute_what_the_whole_computes(made):
-    model, file = made
+def test_resident_stages_hold_their_own_tensors_and_no_others_and_compute_what_the_whole_computes(whole):
+    model, file = whole
     inputs = images(SIZE)
     (expected,) = proof.reference(model, inputs)
     last = len(model.points) - 1
     edge, server = ResidentStage(model, [file]), ResidentStage(model, [file])
     assert edge.nbytes == 0
-    whole = sum(tensor.nbytes for tensor in model.state.values())
+    total = sum(tensor.nbytes for tensor in model.state.values())
     for index in (last // 2, 0, last, 1, last - 1):
         edge.change(0, index)
         server.change(index, last)
@@ -55,9 +60,9 @@ def test_resident_stages_hold_their_own_tensors_and_no_others_and_compute_what_t
             assert held.keys() == dict(tensors_of(model.stage(start, end))).keys()
             assert len({tensor.data_ptr() for tensor in held.values()}) == len(held)
             assert part.nbytes == sum(tensor.nbytes for tensor in held.values())
-        assert edge.nbytes + server.nbytes == whole
+        assert edge.nbytes + server.nbytes == total
         if index in (0, last):
-            assert edge.nbytes == (whole if index else 0)
+            assert edge.nbytes == (total if index else 0)
         with torch.inference_mode():
             assert torch.equal(server.stage(edge.stage((inputs,)))[0], expected), index
 
@@ -108,17 +113,14 @@ def test_a_stage_that_cannot_be_read_leaves_none(resident, tmp_path):
 def test_a_resident_stage_refuses_a_file_of_another_model_at_once(tmp_path):
     file = weights.make("squeezenet1_1", "seeded", 7, tmp_path)
     with pytest.raises(UserError, match="resnet18"):
-        ResidentStage(partitions_model.outline(Recipe("resnet18")), [file.path])
+        ResidentStage(partitioned.outline(Recipe("resnet18")), [file.path])
 
 
 def test_a_marked_stage_computes_the_same_and_calls_between_its_units(resident):
     model = resident._outline
     resident.change(1, 5)
-    payload = tuple(
-        torch.rand(spec.shape, generator=torch.Generator().manual_seed(1)) for spec in model.points[1].payload
-    )
+    payload = tuple(torch.rand(spec.shape) for spec in model.points[1].payload)
     called = []
-
     with torch.inference_mode():
         expected = resident.stage(payload)
         for units, marks in ((False, 2), (True, 5)):
@@ -126,11 +128,102 @@ def test_a_marked_stage_computes_the_same_and_calls_between_its_units(resident):
                 called.clear()
                 result = marked(payload)
                 assert len(called) == marks
-                assert [one.data_ptr() for one in marked.parameters()] == [
-                    one.data_ptr() for one in resident.stage.parameters()
-                ]
+                ours, theirs = ([*stage.parameters()] for stage in (marked, resident.stage))
+                assert [one.data_ptr() for one in ours] == [one.data_ptr() for one in theirs]
             assert all(map(torch.equal, result, expected))
-            assert {tensor.device.type for tensor in marked.parameters()} == {"meta"}, (
-                "it lets go of the weights"
-            )
+            assert {one.device.type for one in marked.parameters()} == {"meta"}, "it lets go of the weights"
         assert all(map(torch.equal, resident.stage(payload), expected))
+
+
+@pytest.fixture(scope="module", params=["block", "op"])
+def made(request, tmp_path_factory):
+    """A model without its weights, its weights file, and the shards of that."""
+    with small("mobilenet_v2", SIZE) as name:
+        file = weights.make(name, "seeded", 7, tmp_path_factory.mktemp("weights")).path
+        outline = partitioned.outline(Recipe(name, Cuts(granularity=request.param)))
+        yield outline, file, shards.of(outline, file)
+
+
+def write(folder, parts):
+    for part in parts:
+        (folder / part.digest).write_bytes(b"".join(part.blocks()))
+    return [folder / part.digest for part in parts]
+
+
+def test_a_shard_is_what_its_units_read_by_its_digest(made):
+    outline, file, parts = made
+    whole = weights.read(file, outline.name)
+    for part in parts:
+        content = b"".join(part.blocks())
+        assert (hashlib.sha256(content).hexdigest(), len(content)) == (part.digest, part.size)
+        held = load(content)
+        assert held.keys() == outline.paths(part.unit, part.unit + 1)
+        assert all(torch.equal(tensor, whole[key]) for key, tensor in held.items())
+    units = [part.unit for part in parts]
+    assert units == sorted(set(units))
+
+
+def test_the_shards_of_a_stage_are_enough_for_it_and_no_other(made, tmp_path):
+    outline, file, parts = made
+    last = len(outline.points) - 1
+    cut = last // 2
+    near = ResidentStage(outline, write(tmp_path, [part for part in parts if part.unit < cut]))
+    far = ResidentStage(outline, write(tmp_path, [part for part in parts if part.unit >= cut]))
+    near.change(0, cut)
+    far.change(cut, last)
+    whole = ResidentStage(outline, [file])
+    whole.change(0, last)
+    inputs = (images(SIZE),)
+    with torch.inference_mode():
+        assert torch.equal(far.stage(near.stage(inputs))[0], whole.stage(inputs)[0])
+    with pytest.raises(UserError, match=r"is in none of this host's weights files$"):
+        near.change(0, last)
+    assert near.stage.body is None
+
+
+def test_a_shard_of_another_model_is_refused(made, tmp_path):
+    _, _, parts = made
+    with small("resnet18", SIZE) as name, pytest.raises(UserError, match="unexpected"):
+        ResidentStage(partitioned.outline(Recipe(name)), write(tmp_path, parts[:1]))
+
+
+TIED = """
+from torch import nn
+from pareto.partitions import registry
+@registry.register(input_shape=(3, 8, 8))
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.twice, self.last = nn.Conv2d(3, 4, 1), nn.Conv2d(4, 4, 3), nn.Linear(16, 8)
+        self.norm, self.unused = nn.BatchNorm2d(4), nn.Linear(8, 8)
+    def forward(self, x):
+        x = self.norm(self.twice(self.first(x))).relu()
+        return self.last(self.twice(x).amax(2).flatten(1))
+"""
+
+
+def test_weights_that_are_used_twice_are_in_one_shard_and_unused_ones_in_none(tmp_path):
+    (tmp_path / "tied.py").write_text(TIED)
+    recipe = recipe_of(tmp_path / "tied.py", Cuts("op", fold=False))
+    made = weights.make(recipe.name, "seeded", 0, tmp_path)
+    outline = partitioned.outline(recipe)
+    parts = shards.of(outline, made.path)
+    keys = [key for part in parts for key in load(b"".join(part.blocks()))]
+    assert sorted(keys) == sorted(key for key in load_file(made.path) if not key.startswith("unused"))
+    assert {"twice.weight", "norm.running_mean"} < set(keys)
+
+
+def test_units_whose_weights_did_not_change_have_the_same_shards(tmp_path):
+    """A host that has them does not get them again."""
+    with small("resnet18", SIZE) as name:
+        outline = partitioned.outline(Recipe(name))
+        made = weights.make(name, "seeded", 7, tmp_path)
+        state = load_file(made.path)
+        state["fc.bias"] += 1
+        save_file(state, tmp_path / "tuned.safetensors")
+        before, after = (
+            {part.digest for part in shards.of(outline, file)}
+            for file in (made.path, tmp_path / "tuned.safetensors")
+        )
+    assert len(before) == len(after)
+    assert len(after - before) == 1

@@ -8,24 +8,18 @@ from torch.utils._pytree import tree_leaves
 from pareto.partitions import registry
 from pareto.partitions.inputs import Images
 from pareto.partitions.seeded import seeded
+from tests.unit.partitions.builders import Made
 
 
-class Trunk(nn.Module):
+def trunk():
     """Deep, with normalization of no use as long as it is untrained: its signal fades with depth."""
-
-    def __init__(self):
-        super().__init__()
-        layers = [
-            nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU()) for _ in range(6)
-        ]
-        self.layers = nn.Sequential(nn.Conv2d(3, 4, 3), *layers)
-        for module in self.modules():
-            if isinstance(module, nn.Conv2d):
-                module.weight.data.mul_(0.1)
-                module.bias.data.fill_(1.0)
-
-    def forward(self, x):
-        return self.layers(x)
+    deep = [nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU()) for _ in range(6)]
+    layers = nn.Sequential(nn.Conv2d(3, 4, 3), *deep)
+    for module in layers.modules():
+        if isinstance(module, nn.Conv2d):
+            module.weight.data.mul_(0.1)
+            module.bias.data.fill_(1.0)
+    return layers
 
 
 class Heads(nn.Module):
@@ -33,10 +27,8 @@ class Heads(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.trunk = Trunk()
-        self.boxes = nn.Conv2d(4, 4, 1)
-        self.scores = nn.Conv2d(4, 2, 1)
-        self.shared = nn.Linear(4, 3)
+        self.trunk, self.shared = trunk(), nn.Linear(4, 3)
+        self.boxes, self.scores = nn.Conv2d(4, 4, 1), nn.Conv2d(4, 2, 1)
         self.shared.bias.data.copy_(torch.tensor([50.0, 0.0, -50.0]))
         nn.init.zeros_(self.scores.weight)
         nn.init.constant_(self.scores.bias, -9.0)
@@ -55,29 +47,23 @@ class Heads(nn.Module):
         }
 
 
-class Normalized(nn.Module):
+def normalized():
     """Neither ends in a layer with weights nor has 2d normalization only."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(3 * 8 * 8, 16)
-        self.norm = nn.BatchNorm1d(16)
-        self.scale = nn.Parameter(torch.ones(16))
-
-    def forward(self, x):
-        return (self.norm(self.layer(x.flatten(1)) * 1e-2) * self.scale).softmax(1)
+    parts = {
+        "layer": nn.Linear(3 * 8 * 8, 16),
+        "norm": nn.BatchNorm1d(16),
+        "scale": nn.Parameter(torch.ones(16)),
+    }
+    return Made(lambda net, x: (net.norm(net.layer(x.flatten(1)) * 1e-2) * net.scale).softmax(1), **parts)
 
 
-class Weightless(nn.Module):
-    def forward(self, x):
-        return x.mean((2, 3))
+KINDS = {"Heads": Heads, "Normalized": normalized, "Weightless": lambda: Made(lambda _, x: x.mean((2, 3)))}
 
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch):
-    for kind in (Heads, Normalized, Weightless):
-        entry = registry.Entry(kind.__name__, kind, Images((3, 8, 8)))
-        monkeypatch.setitem(registry._adopted, kind.__name__, entry)
+    for name, kind in KINDS.items():
+        monkeypatch.setitem(registry._adopted, name, registry.Entry(name, kind, Images((3, 8, 8))))
 
 
 def spread(model, images):
@@ -86,7 +72,7 @@ def spread(model, images):
         return [float((it[0] - it[1]).abs().max() / it.abs().max()) for it in tree_leaves(model(images))]
 
 
-@pytest.mark.parametrize("name", ["Heads", "Normalized", "Weightless"])
+@pytest.mark.parametrize("name", KINDS)
 def test_every_output_depends_on_the_image(name):
     model = seeded(name, 3)
     assert not any(module.training for module in model.modules())
@@ -99,12 +85,9 @@ def test_without_it_outputs_would_hardly_differ():
     assert max(spread(Heads().eval(), torch.randn(2, 3, 8, 8))) < 1e-3
 
 
-def test_a_layer_that_its_builder_froze_stays_as_it_is():
-    assert seeded("Heads", 3).expectation.weight.flatten().tolist() == [0.0, 1.0, 2.0, 3.0]
-
-
-def test_heads_are_scaled_each_by_itself():
+def test_heads_are_scaled_each_by_itself_and_a_layer_that_its_builder_froze_stays_as_it_is():
     model = seeded("Heads", 3)
+    assert model.expectation.weight.flatten().tolist() == [0.0, 1.0, 2.0, 3.0]
     found = {}
     for name in ("boxes", "scores", "shared"):
         model.get_submodule(name).register_forward_hook(
@@ -112,9 +95,8 @@ def test_heads_are_scaled_each_by_itself():
         )
     model(torch.cat([torch.randn(32, 3, 8, 8), torch.rand(32, 3, 8, 8)]))
     for name, outputs in found.items():
-        channels = torch.cat(
-            [it.flatten(0, -2) if name == "shared" else it.movedim(1, -1).flatten(0, -2) for it in outputs]
-        )
+        last = [it if name == "shared" else it.movedim(1, -1) for it in outputs]
+        channels = torch.cat([it.flatten(0, -2) for it in last])
         assert 0.3 < float((channels - channels.mean(0)).std()) < 3
         assert float(channels.mean(0).abs().max()) < 1
 
@@ -130,6 +112,5 @@ def test_the_same_seed_gives_the_same_weights_and_leaves_no_trace():
     assert not torch.equal(one["boxes.weight"], other["boxes.weight"])
     assert torch.equal(torch.get_rng_state(), state)
     assert torch.get_num_threads() == threads
-    assert {
-        module.momentum for module in seeded("Heads", 1).modules() if isinstance(module, nn.BatchNorm2d)
-    } == {0.1}
+    norms = (module for module in seeded("Heads", 1).modules() if isinstance(module, nn.BatchNorm2d))
+    assert {module.momentum for module in norms} == {0.1}

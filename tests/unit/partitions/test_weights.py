@@ -1,18 +1,23 @@
-"""Weights files: deterministic, checked, and never degenerate."""
+"""Weights files: deterministic, checked, never degenerate; made of checkpoints as people have them, or one line."""
 
+import argparse
 import hashlib
+import pickle
 import urllib.error
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
+from torch import nn
 
 from pareto.partitions import registry, weights
 from pareto.partitions.seeded import seeded
 from pareto.partitions.torchvision_models import models
 from pareto.protocol.errors import UserError
 from tests.unit.gating import gating
+from tests.unit.refusals import refusal
 from tests.unit.small_models import small
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -53,13 +58,8 @@ def test_the_number_of_threads_does_not_matter(tmp_path):
 
 
 SIZES = {
-    "mobilenet_v2": 224,
-    "resnet50": 64,
-    "inception_v3": 160,
-    "squeezenet1_1": 64,
-    "vit_b_32": 64,
-    "swin_t": 64,
-}
+    "mobilenet_v2": 224, "resnet50": 64, "inception_v3": 160, "squeezenet1_1": 64, "vit_b_32": 64, "swin_t": 64,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", gating(SIZES, "mobilenet_v2", "vit_b_32", "swin_t"))
@@ -91,9 +91,7 @@ def test_a_state_dict_that_does_not_fit_is_refused(spoil, tmp_path, snapshot):
     file = tmp_path / "spoilt.safetensors"
     save_file({key: tensor for key, tensor in state.items() if tensor is not None}, file)
     said = refused(file, tmp_path)
-    with pytest.raises(UserError) as of_reader:
-        weights.read(file, SMALL)
-    assert [said] == [str(of_reader.value)] == snapshot
+    assert [said] == [refusal(UserError, weights.read, file, SMALL)] == snapshot
     assert not (tmp_path / "out").exists()
 
 
@@ -125,14 +123,11 @@ def test_a_file_that_shrank_or_went_away_is_one_clear_line(tmp_path, snapshot):
     reader = weights.Reader([made.path], SMALL)
     with made.path.open("r+b") as file:
         file.truncate(made.path.stat().st_size - 1)
-    with pytest.raises(UserError) as ends:
-        dict(reader.read(reader.keys))
-    with pytest.raises(UserError):
-        weights.Reader([made.path], SMALL)
+    ends = refusal(UserError, lambda: dict(reader.read(reader.keys)))
+    refusal(UserError, weights.Reader, [made.path], SMALL)
     made.path.unlink()
-    with pytest.raises(UserError) as gone:
-        dict(reader.read(reader.keys))
-    assert [str(it.value).replace(made.digest, "DIGEST") for it in (ends, gone)] == snapshot
+    gone = refusal(UserError, lambda: dict(reader.read(reader.keys)))
+    assert [it.replace(made.digest, "DIGEST") for it in (ends, gone)] == snapshot
 
 
 class Evil:
@@ -141,21 +136,12 @@ class Evil:
 
 
 def refused(file, tmp_path):
-    """What is said of a file in one line."""
-    with pytest.raises(UserError) as info:
-        weights.make(SMALL, str(file), 0, tmp_path / "out")
-    assert "\n" not in str(info.value)
-    return str(info.value)
+    return refusal(UserError, weights.make, SMALL, str(file), 0, tmp_path / "out")
 
 
 def test_a_bad_file_is_one_clear_line(tmp_path, snapshot):
-    contents = {
-        "no.pt": None,
-        "empty.pt": b"",
-        "garbage.pt": b"garbage",
-        "empty.safetensors": b"",
-        "garbage.safetensors": b"garbage garbage",
-    }
+    contents = {"no.pt": None, "empty.pt": b"", "garbage.pt": b"garbage"}
+    contents |= {"empty.safetensors": b"", "garbage.safetensors": b"garbage garbage"}
     said = []
     for name, content in contents.items():
         if content is not None:
@@ -181,40 +167,27 @@ def test_pretrained_weights_that_cannot_be_had(monkeypatch, tmp_path, snapshot):
         raise urllib.error.URLError("Name or service not known")
 
     monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", offline)
-    with pytest.raises(UserError) as refused:
-        weights.make(SMALL, "pretrained", 0, tmp_path)
-    assert str(refused.value) == snapshot
+    assert refusal(UserError, weights.make, SMALL, "pretrained", 0, tmp_path) == snapshot
 
 
-HEADS = {"googlenet": "aux1.", "inception_v3": "AuxLogits."}
-
-
-@pytest.fixture
-def downloaded(monkeypatch):
-    def put(published):
-        monkeypatch.setattr(
-            "torchvision.models._api.load_state_dict_from_url", lambda *_args, **_options: published
-        )
-        return published
-
-    return put
-
-
-@pytest.mark.parametrize("name", gating(HEADS, "googlenet"))
-def test_pretrained_weights_lose_their_auxiliary_heads(name, downloaded, tmp_path):
-    published = downloaded(models.get_model(name, aux_logits=True, init_weights=False).state_dict())
-    assert any(key.startswith(HEADS[name]) for key in published)
+@pytest.mark.parametrize(
+    ("name", "head"),
+    [
+        ("googlenet", "aux1."),
+        pytest.param("inception_v3", "AuxLogits.", marks=pytest.mark.deep),
+        ("deeplabv3_mobilenet_v3_large", "aux_classifier."),  # which the model runs
+    ],
+)
+def test_pretrained_weights_lose_auxiliary_heads_that_the_model_does_not_run(
+    name, head, monkeypatch, tmp_path
+):
+    is_run = head == "aux_classifier."
+    whole = registry.build(name) if is_run else models.get_model(name, aux_logits=True, init_weights=False)
+    published, download = whole.state_dict(), "torchvision.models._api.load_state_dict_from_url"
+    monkeypatch.setattr(download, lambda *_args, **_options: published)
+    assert any(key.startswith(head) for key in published)
     written = weights.read(weights.make(name, "pretrained", 0, tmp_path).path, name)
-    assert written.keys() == registry.build_structure(name).state_dict().keys()
-    assert all(torch.equal(tensor, published[key]) for key, tensor in written.items())
-
-
-def test_auxiliary_heads_that_the_model_runs_are_kept(downloaded, tmp_path):
-    name = "deeplabv3_mobilenet_v3_large"
-    published = downloaded(registry.build(name).state_dict())
-    assert any(key.startswith("aux_classifier.") for key in published)
-    written = weights.read(weights.make(name, "pretrained", 0, tmp_path).path, name)
-    assert written.keys() == published.keys()
+    assert written.keys() == (published if is_run else registry.build_structure(name).state_dict()).keys()
     assert all(torch.equal(tensor, published[key]) for key, tensor in written.items())
 
 
@@ -222,6 +195,126 @@ def test_a_users_own_model_has_no_pretrained_weights(tmp_path, snapshot):
     file = tmp_path / "model_of_test_weights.py"
     file.write_text("from torch import nn\ndef build():\n    return nn.Conv2d(3, 4, 1)\n")
     name = registry.canonical(f"{file}:build")
-    with pytest.raises(UserError) as refused:
-        weights.make(name, "pretrained", 0, tmp_path)
-    assert str(refused.value) == snapshot
+    assert refusal(UserError, weights.make, name, "pretrained", 0, tmp_path) == snapshot
+
+
+TEXT = """
+from torch import nn
+input_shape = (3, 8, 8)
+def build():
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(144, 5))
+    net.again = nn.Linear(144, 5)
+    net.again.weight = net[3].weight
+    return net
+"""
+
+
+@pytest.fixture
+def name(tmp_path, none_adopted):
+    (tmp_path / "held.py").write_text(TEXT)
+    return registry.canonical(f"{tmp_path / 'held.py'}:build")
+
+
+def state_of(name):
+    torch.manual_seed(3)
+    return dict(registry.build(name).state_dict())
+
+
+def prefixed(state, prefix):
+    return {f"{prefix}{key}": tensor for key, tensor in state.items()}
+
+
+ONE = torch.ones(1)
+FORMS = {
+    "plain.pth": lambda state: state,
+    "no ending": lambda state: state,
+    "training.pth.tar": lambda state: {"epoch": 3, "state_dict": state, "optimizer": {"state": {0: {"step": ONE}}}},
+    "of nets.bin": lambda state: {"acc": 93.1, "net": prefixed(state, "module.")},
+    "numpy.pt": lambda state: {"model_state_dict": state, "loss": np.float64(0.3), "args": argparse.Namespace(lr=1)},
+    "compiled.pt": lambda state: prefixed(state, "_orig_mod.module."),
+    "nested.pt": lambda state: {"a": {"b": {"weights": state}}},
+    "parameters.pt": lambda state: {
+        key: nn.Parameter(tensor, requires_grad=tensor.is_floating_point()) if tensor.is_floating_point() else tensor
+        for key, tensor in state.items()
+    },
+    "without counters.pt": lambda state: {key: one for key, one in state.items() if "batches" not in key},
+    "of a profiler.pt": lambda state: {**state, "total_ops": ONE, "3.total_params": ONE},
+    "one of two names.pt": lambda state: {key: one for key, one in state.items() if key != "again.weight"},
+    "the other name.pt": lambda state: {key: one for key, one in state.items() if key != "3.weight"},
+    "sparse.pt": lambda state: {key: one.to_sparse() if one.dim() == 2 else one for key, one in state.items()},
+    "strided.pt": lambda state: {key: one.T.contiguous().T if one.dim() == 2 else one for key, one in state.items()},
+    "sliced.pt": lambda state: state | {"3.bias": torch.cat([state["3.bias"], torch.ones(7)])[:-7]},
+    "double.pt": lambda state: {key: one.double() for key, one in state.items()},
+}  # fmt: skip
+
+
+def test_each_form_gives_the_same_file(name, tmp_path):
+    state = state_of(name)
+    for file, form in FORMS.items():
+        torch.save(form(state), tmp_path / file)
+    own = {key: tensor.clone() for key, tensor in prefixed(state, "model.").items()}
+    save_file(own, tmp_path / "own.safetensors")
+    torch.save(state, tmp_path / "named wrong.safetensors")
+    save_file({key.removeprefix("model."): one for key, one in own.items()}, tmp_path / "named wrong.pt")
+    files = [*FORMS, "own.safetensors", "named wrong.safetensors", "named wrong.pt"]
+    made = {file: weights.make(name, str(tmp_path / file), 0, tmp_path / "out").digest for file in files}
+    assert made == dict.fromkeys(files, made["plain.pth"])
+    written = weights.layout(tmp_path / "out" / f"{made['plain.pth']}.safetensors")
+    assert "again.weight" not in written, "what two layers share is there once"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        pytest.param(lambda _: nn.Linear(2, 2), "other things than tensors", id="whole module"),
+        pytest.param(
+            lambda state: state | {"0.weight": torch.full((4, 3, 3, 3), torch.nan)},
+            "0.weight has values that are not numbers",
+            id="not a number",
+        ),
+        pytest.param(
+            lambda state: {key: state[key] for key in state if key[0] != "3"}, "3.bias", id="no head"
+        ),
+        pytest.param(
+            lambda state: state | {"3.bias": torch.zeros(7)}, "3.bias: 7, not 5", id="other classes"
+        ),
+        pytest.param(lambda _: {"epoch": 3, "history": [1, 2]}, "it has epoch, history", id="no tensors"),
+    ],
+)
+def test_what_has_none_is_one_line_without_advice_to_run_it(name, content, said, tmp_path):
+    torch.save(content(state_of(name)), tmp_path / "file.pt")
+    assert_refused(name, tmp_path, said)
+
+
+def test_no_checkpoint_is_one_line_without_advice_to_run_it(name, tmp_path):
+    file = tmp_path / "file.pt"
+    assert_refused(name, tmp_path, "no such file")
+    torch.jit.save(torch.jit.script(nn.Linear(2, 2)), file)
+    assert_refused(name, tmp_path, "TorchScript")
+    file.write_text("<!DOCTYPE html>")
+    assert_refused(name, tmp_path, "neither of torch.save nor of safetensors")
+    file.write_bytes(pickle.dumps("text", 2))
+    assert_refused(name, tmp_path, "cannot read weights")
+    file.unlink()
+    file.mkdir()
+    assert_refused(name, tmp_path, "no such file")
+
+
+def assert_refused(name, folder, said):
+    line = refusal(UserError, weights.make, name, str(folder / "file.pt"), 0, folder / "out")
+    assert said in line
+    assert "weights_only" not in line
+
+
+def test_the_head_of_a_published_model_follows_the_weights(tmp_path):
+    state = registry.build("squeezenet1_1@7").state_dict()
+    torch.save({"net": prefixed(state, "module.")}, tmp_path / "own.pth")
+    torch.save({key: one for key, one in state.items() if "0" not in key}, tmp_path / "another.pth")
+    assert weights.classes("squeezenet1_1", str(tmp_path / "own.pth")) == 7
+    assert weights.classes("squeezenet1_1@7", str(tmp_path / "own.pth")) == 0
+    assert weights.classes("squeezenet1_1", "seeded") == 0
+
+
+def test_no_other_head_is_looked_for_where_none_can_follow(name, tmp_path):
+    torch.save(state_of(name) | {"3.bias": torch.zeros(7)}, tmp_path / "other.pth")
+    assert weights.classes(name, str(tmp_path / "other.pth")) == 0
