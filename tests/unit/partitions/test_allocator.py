@@ -56,6 +56,11 @@ needs_glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mall
 VARIABLES = {name: str(1 << 30) for name in ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_")}
 
 
+def printed(script: str, *words: str, env: dict[str, str] | None = None) -> str:
+    command = [sys.executable, "-c", script, *words]
+    return subprocess.run(command, env=env, capture_output=True, check=True, text=True).stdout
+
+
 @needs_glibc
 @pytest.mark.parametrize(
     ("how", "variables", "said"),
@@ -69,15 +74,8 @@ VARIABLES = {name: str(1 << 30) for name in ("MALLOC_MMAP_THRESHOLD_", "MALLOC_T
 def test_an_allocator_is_tuned_or_as_the_library_has_it(
     how: str, variables: dict[str, str], said: str
 ) -> None:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
-    done = subprocess.run(
-        [sys.executable, "-c", LARGE, how],
-        env=environment | variables,
-        capture_output=True,
-        check=True,
-        text=True,
-    )
-    assert done.stdout.strip() == said
+    usual = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+    assert printed(LARGE, how, env=usual | variables).strip() == said
 
 
 TRIALS = """
@@ -112,8 +110,7 @@ print(*resident)
 @needs_glibc
 def test_memory_does_not_grow_with_the_trials_whatever_stage_and_threads_each_has() -> None:
     """Threads stay, as those of connections do; each leaves behind what a probe of a quick link takes."""
-    run = subprocess.run([sys.executable, "-c", TRIALS], capture_output=True, check=True)
-    resident = list(map(int, run.stdout.split()))
+    resident = list(map(int, printed(TRIALS).split()))
     assert len(resident) == 16
     assert resident[-1] - max(resident[:4]) < 12_500_000
 
@@ -121,9 +118,5 @@ def test_memory_does_not_grow_with_the_trials_whatever_stage_and_threads_each_ha
 @pytest.mark.deep
 @needs_glibc
 def test_memory_that_a_run_has_freed_is_there_for_the_next() -> None:
-    plain, kept = (
-        int(subprocess.run([sys.executable, "-c", FAULTS, *how], capture_output=True, check=True).stdout)
-        for how in ([], ["keep"])
-    )
-    assert plain > 1000
-    assert kept < 100
+    assert int(printed(FAULTS)) > 1000
+    assert int(printed(FAULTS, "keep")) < 100

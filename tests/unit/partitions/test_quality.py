@@ -29,12 +29,9 @@ def compared(
     outputs: list[Tensor], references: list[Tensor], labels: list[Tensor] | None = None, task: str = ""
 ) -> quality.Quality:
     comparison = quality.Comparison(task)
-    for number, (ours, theirs) in enumerate(zip(outputs, references, strict=True)):
-        comparison.add(
-            quality.Answers.of([ours], task),
-            quality.Answers.of([theirs], task),
-            None if labels is None else labels[number],
-        )
+    for number, pair in enumerate(zip(outputs, references, strict=True)):
+        answers = (quality.Answers.of([each], task) for each in pair)
+        comparison.add(*answers, None if labels is None else labels[number])
     return comparison.quality()
 
 
@@ -55,54 +52,33 @@ def mean_iou(outputs: Tensor, references: Tensor) -> float | None:
 def test_agreement_is_the_share_of_equal_tops() -> None:
     assert agreement(logits(0, 1, 2, 2), logits(0, 1, 1, 2)) == 0.75
     assert agreement(7 * logits(0, 1) - 3, logits(0, 1)) == 1.0
-
-
-def test_of_equal_logits_the_first_is_the_top() -> None:
-    assert agreement(torch.zeros(2, 3), logits(0, 1)) == 0.5
-
-
-def test_what_is_no_number_agrees_with_nothing() -> None:
+    assert agreement(torch.zeros(2, 3), logits(0, 1)) == 0.5, "of equal logits the first is the top"
     broken = logits(0, 1)
     broken[0, 0] = NAN
-    assert agreement(broken, broken) == 0.5
+    assert agreement(broken, broken) == 0.5, "what is no number agrees with nothing"
+    made = compared([broken], [logits(0, 1)])
+    assert (made.output_error, made.agreement) == (None, 0.5)
     assert agreement(torch.empty(0, 3), torch.empty(0, 3)) is None
-
-
-def test_agreement_is_of_classes() -> None:
-    assert agreement(torch.zeros(3), torch.zeros(3)) is None
+    assert agreement(torch.zeros(3), torch.zeros(3)) is None, "it is of classes"
     with pytest.raises(ValueError, match=r"\(2, 3\) is not \(1, 3\)"):
         agreement(logits(0, 1), logits(0))
 
 
-@pytest.mark.parametrize(
-    ("outputs", "references", "error"),
-    [
-        ([[3.0, 4.0]], [[3.0, 4.0]], 0.0),
-        ([[3.0, 4.5]], [[3.0, 4.0]], 0.1),
-        ([[3.0], [4.5]], [[3.0], [4.0]], 0.1),  # all tensors together
-        ([[0.0]], [[0.0]], 0.0),
-        ([[1.0]], [[0.0]], None),
-        ([[NAN]], [[1.0]], None),
-        ([[INF]], [[INF]], None),
-        ([[1.0]], [[NAN]], None),
-    ],
-)
-def test_the_relative_error_is_of_l2_norms(
-    outputs: list[list[float]], references: list[list[float]], error: float | None
-) -> None:
-    tensors = [torch.tensor(each) for each in outputs], [torch.tensor(each) for each in references]
-    assert relative_error(*tensors) == (error if error is None else pytest.approx(error))
+def test_the_relative_error_is_of_l2_norms() -> None:
+    def of(outputs: list[list[float]], references: list[list[float]]) -> float | None:
+        return relative_error([*map(torch.tensor, outputs)], [*map(torch.tensor, references)])
 
-
-def test_the_relative_error_refuses_another_number_or_shape() -> None:
+    assert of([[3.0, 4.0]], [[3.0, 4.0]]) == of([[0.0]], [[0.0]]) == 0
+    assert of([[3.0, 4.5]], [[3.0, 4.0]]) == pytest.approx(0.1)
+    assert of([[3.0], [4.5]], [[3.0], [4.0]]) == pytest.approx(0.1), "all tensors together"
+    assert [of([[one]], [[other]]) for one, other in ((1.0, 0.0), (NAN, 1.0), (INF, INF), (1.0, NAN))] == [
+        None
+    ] * 4
     with pytest.raises(ValueError, match="1 outputs are not 2"):
-        relative_error([torch.zeros(1)], [torch.zeros(1)] * 2)
+        of([[0.0]], [[0.0]] * 2)
     with pytest.raises(ValueError, match="not"):
         relative_error([torch.zeros(1)], [torch.zeros(1, 1)])
-
-
-def test_large_values_of_half_precision_do_not_overflow() -> None:
-    reference = torch.full((1000,), 6e4, dtype=torch.float16)
+    reference = torch.full((1000,), 6e4, dtype=torch.float16)  # half precision does not overflow
     assert relative_error([reference / 2], [reference]) == pytest.approx(0.5)
 
 
@@ -111,22 +87,16 @@ def segmented(*rows: tuple[int, ...], classes: int = 3) -> Tensor:
     return torch.nn.functional.one_hot(torch.tensor(rows), classes).permute(2, 0, 1)[None].float()
 
 
-def test_mean_iou_is_over_the_classes_that_either_has() -> None:
+def test_mean_iou_is_over_the_classes_that_either_has_and_the_pixels_of_all_images() -> None:
     truth = segmented((0, 0), (1, 1))
     assert mean_iou(truth, truth) == 1.0
     # Class 0: 1 of 2. Class 1: 2 of 3. Class 2 is nowhere.
     assert mean_iou(segmented((0, 1), (1, 1)), truth) == pytest.approx((1 / 2 + 2 / 3) / 2)
     # Class 2 is only in the output: 0 of 1.
     assert mean_iou(segmented((0, 2), (1, 1)), truth) == pytest.approx((1 / 2 + 1 + 0) / 3)
-
-
-def test_mean_iou_counts_pixels_of_all_images_together() -> None:
-    truth = torch.cat((segmented((0, 0, 0, 0)), segmented((0, 1, 1, 1))))
-    output = torch.cat((segmented((0, 0, 0, 0)), segmented((1, 1, 1, 1))))
+    one, *others = (segmented(row) for row in ((0, 0, 0, 0), (0, 1, 1, 1), (1, 1, 1, 1)))
+    truth, output = (torch.cat((one, other)) for other in others)
     assert mean_iou(output, truth) == pytest.approx((4 / 5 + 3 / 4) / 2)
-
-
-def test_mean_iou_needs_maps() -> None:
     assert mean_iou(logits(0), logits(0)) is None
     assert mean_iou(torch.empty(0, 3, 2, 2), torch.empty(0, 3, 2, 2)) is None
 
@@ -173,13 +143,10 @@ def test_average_precision_is_over_all_images_and_the_mean_over_the_classes_of_t
     assert quality.mean_average_precision(outputs, truth) == pytest.approx((2 / 3 + 0) / 2)
 
 
-def test_average_precision_takes_an_overlap_of_just_half() -> None:
-    half = (0.0, 0.0, 10.0, 5.0)
-    assert quality.mean_average_precision([seen((*half, 1, 0))], [seen((*A, 1, 0))]) == 1.0
-
-
-def test_average_precision_where_the_model_saw_nothing() -> None:
-    assert math.isnan(quality.mean_average_precision([seen((*A, 1, 0))], [seen()]))
+def test_average_precision_takes_an_overlap_of_just_half_and_needs_something_seen() -> None:
+    half, truth = (0.0, 0.0, 10.0, 5.0), [seen((*A, 1, 0))]
+    assert quality.mean_average_precision([seen((*half, 1, 0))], truth) == 1.0
+    assert math.isnan(quality.mean_average_precision(truth, [seen()]))
     with pytest.raises(ValueError, match="2 images"):
         quality.mean_average_precision([seen(), seen()], [seen()])
 
@@ -258,14 +225,6 @@ def test_of_very_many_boxes_the_best_are_kept() -> None:
     (found,) = quality.boxes(outputs)
     assert len(found.scores) == quality.MOST_CANDIDATES
     assert found.scores.min() > scores[-quality.MOST_CANDIDATES - 1]
-
-
-def test_what_is_not_finite_is_not_known() -> None:
-    broken = logits(0, 1)
-    broken[0, 0] = NAN
-    made = compared([broken], [logits(0, 1)])
-    assert made.output_error is None
-    assert made.agreement == 0.5
 
 
 def test_a_row_has_marks_of_the_images() -> None:

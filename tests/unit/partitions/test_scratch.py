@@ -37,15 +37,12 @@ def test_a_folder_is_removed_with_all_that_is_in_it(temporary: Path) -> None:
 
 
 def test_only_what_is_left_over_is_removed(temporary: Path) -> None:
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLD],
-        cwd=REPOSITORY,
-        env={**os.environ, "TMPDIR": str(temporary)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
+    environment, pipes = (
+        {**os.environ, "TMPDIR": str(temporary)},
+        dict.fromkeys(("stdin", "stdout"), subprocess.PIPE),
     )
-    with holder:
+    command = [sys.executable, "-c", HOLD]
+    with subprocess.Popen(command, cwd=REPOSITORY, env=environment, text=True, **pipes) as holder:
         assert holder.stdout
         folder = Path(holder.stdout.readline().strip())
         (folder / "weights").touch()

@@ -57,9 +57,8 @@ def test_the_anchors_are_the_model_s_own() -> None:
     images = torch.rand(1, 3, size, size)
     with torch.inference_mode():
         features = list(model.backbone(images).values())
-    (anchors,) = model.anchor_generator(
-        models.detection.image_list.ImageList(images, [(size, size)]), features
-    )
+    listed = models.detection.image_list.ImageList(images, [(size, size)])
+    (anchors,) = model.anchor_generator(listed, features)
     assert torch.equal(places_of(SSDLITE)._anchors, anchors)
 
 
@@ -71,14 +70,10 @@ def test_one_box_more_is_a_measure_and_no_fault() -> None:
     seen = {step: (1, 7.0), 3 * step: (1, 6.9), 5 * step: (2, 6.0)}
     near = {step: (1, 6.9), 3 * step: (1, 7.0)}
 
-    def precision(first: dict[int, tuple[int, float]], other: dict[int, tuple[int, float]]) -> float | None:
+    def precision(*pair: dict[int, tuple[int, float]]) -> float | None:
         compared = Comparison(entry.task)
-        ours, theirs = (
-            Answers.of(outputs(places, each), entry.task, entry.places) for each in (first, other)
-        )
-        compared.add(ours, theirs)
+        compared.add(*(Answers.of(outputs(places, each), entry.task, entry.places) for each in pair))
         return compared.quality().map50
 
-    assert precision(seen, seen) == 1.0
-    assert precision({**seen, step: (1, 6.9), 3 * step: (1, 7.0)}, seen) == 1.0
+    assert precision(seen, seen) == precision(seen | near, seen) == 1.0
     assert precision(near, seen) == 0.5, "of two classes one has all its boxes, the other none"

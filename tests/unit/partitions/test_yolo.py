@@ -14,6 +14,7 @@ from pareto.partitions import proof, registry, weights, yolo
 from pareto.partitions.recipe import Cuts, Recipe
 from pareto.partitions.seeded import seeded
 from pareto.protocol.errors import UserError
+from tests.unit.refusals import refusal
 from tests.unit.small_models import small
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -43,17 +44,11 @@ print(*sorted({event for event in seen if event.startswith(("socket.", "subproce
 @installed
 @pytest.mark.deep
 def test_importing_it_asks_no_network_and_leaves_nothing_behind(tmp_path):
-    root = Path(partitions.__file__).parents[2]
-    environment = {
-        **os.environ,
-        "HOME": str(tmp_path),
-        "XDG_CONFIG_HOME": str(tmp_path),
-        "TMPDIR": str(tmp_path),
-        "PYTHONPATH": os.pathsep.join([str(root), *filter(None, sys.path)]),
-    }
+    paths = [str(Path(partitions.__file__).parents[2]), *filter(None, sys.path)]
+    folders = dict.fromkeys(("HOME", "XDG_CONFIG_HOME", "TMPDIR"), str(tmp_path))
+    environment = {**os.environ, **folders, "PYTHONPATH": os.pathsep.join(paths)}
     done = subprocess.run([sys.executable, "-c", IMPORTING], env=environment, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.strip() == ""
+    assert (done.returncode, done.stderr, done.stdout.strip()) == (0, "", "")
     assert [*tmp_path.iterdir()] == []
 
 
@@ -112,26 +107,18 @@ def test_it_is_traced_and_cut_across_its_skip_connections(tmp_path):
         assert torch.equal(boxes, expected[0])
 
 
-def test_without_the_package_its_models_are_not_listed_and_it_is_said_how_to_install_it(
-    monkeypatch, snapshot
-):
+def test_without_the_package_its_models_are_not_listed_and_it_is_said_how_to_get_it(monkeypatch, snapshot):
     monkeypatch.setitem(sys.modules, "ultralytics", None)
     assert not set(yolo.NAMES) & set(registry.names())
-    with pytest.raises(UserError) as refused:
-        registry.canonical("YOLO-v8n")
-    assert str(refused.value) == snapshot
+    assert refusal(UserError, registry.canonical, "YOLO-v8n") == snapshot
 
 
 def test_a_package_that_cannot_be_imported_is_told_in_one_line(monkeypatch, tmp_path, snapshot):
     for name in [name for name in sys.modules if name.partition(".")[0] == "ultralytics"]:
         monkeypatch.delitem(sys.modules, name)
-    (tmp_path / "ultralytics").mkdir()
-    (tmp_path / "ultralytics" / "__init__.py").write_text(
-        "raise ImportError('libGL.so.1: cannot open\\nshared file')"
-    )
+    text = "raise ImportError('libGL.so.1: cannot open\\nshared file')"
+    (tmp_path / "ultralytics.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
     environment = dict(os.environ)
-    with pytest.raises(UserError) as refused:
-        registry.build_structure("yolov5n")
-    assert str(refused.value) == snapshot
+    assert refusal(UserError, registry.build_structure, "yolov5n") == snapshot
     assert dict(os.environ) == environment
