@@ -1,4 +1,4 @@
-"""Every engine that is not eager: what it builds computes what the stage computes."""
+"""Every engine that is not eager: what it builds computes what the stage computes; on a GPU where there is one."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ import torch
 
 from pareto.partitions import proof, scratch, tracing
 from pareto.partitions.engines import registry
-from pareto.partitions.engines.base import Builder, Calibrator, EngineError, Ranges, Run
+from pareto.partitions.engines.base import Builder, Built, Calibrator, EngineError, Ranges, Run
 from pareto.partitions.stage import Payload, Stage
+from pareto.remote.worker import device
 
 from .stages import images, stages
 
@@ -26,6 +27,7 @@ BUILT = [
     for name, entry in registry.ENGINES.items()
     if name != registry.EAGER
 ]
+ON_GPU = [name for name, entry in registry.ENGINES.items() if entry.on_gpu and name != registry.EAGER]
 
 
 @pytest.fixture(scope="module", params=BUILT)
@@ -50,20 +52,29 @@ def _ranges(builder: Builder, stage: Stage, payload: Payload) -> Ranges:
     return builder.calibrated(stage, [payload], "key") if isinstance(builder, Calibrator) else {}
 
 
+def allowed(engine: str) -> float:
+    return 0.1 if registry.ENGINES[engine].differs else proof.TOLERANCE / 10
+
+
 def assert_is_right(engine: str, run: Run, stage: Stage, payload: Payload) -> None:
     """It computes what the stage computes: to a tenth where the engine changes that."""
     before = [tensor.clone() for tensor in payload]
     outputs, expected = run(payload), stage(payload)
     assert all(map(torch.equal, payload, before)), "the inputs are not written to"
     assert all(one.is_contiguous() for one in outputs)
-    allowed = 0.1 if registry.ENGINES[engine].differs else proof.TOLERANCE / 10
-    assert proof.max_error(outputs, expected) <= allowed
+    assert proof.max_error(outputs, expected) <= allowed(engine)
 
 
-def test_what_is_built_computes_what_the_stage_computes(engine: str, built: tuple[Stage, Run]) -> None:
+def test_what_is_built_computes_what_the_stage_computes_in_memory_of_its_own(
+    engine: str, built: tuple[Stage, Run]
+) -> None:
     stage, run = built
     with torch.inference_mode():
         assert_is_right(engine, run, stage, images())
+        first = run(images())
+        kept = [tensor.clone() for tensor in first]
+        run((255 - images()[0],))
+    assert all(map(torch.equal, first, kept)), "a later run does not overwrite an earlier one's results"
 
 
 def test_what_an_engine_traces_leaves_nothing_in_what_is_eager(
@@ -75,15 +86,6 @@ def test_what_an_engine_traces_leaves_nothing_in_what_is_eager(
         after = first(images())
         tracing._constants.cache_clear()
         assert all(map(torch.equal, after, first(images())))
-
-
-def test_results_are_in_memory_of_their_own(built: tuple[Stage, Run]) -> None:
-    _, run = built
-    with torch.inference_mode():
-        first = run(images())
-        kept = [tensor.clone() for tensor in first]
-        run((255 - images()[0],))
-    assert all(map(torch.equal, first, kept)), "a later run does not overwrite an earlier one's results"
 
 
 def test_a_stage_that_comes_back_is_built_again_after_its_weights_were_let_go_of_and_nothing_is_left(
@@ -133,3 +135,32 @@ def test_a_stage_that_an_engine_does_not_take_is_refused_in_one_line(engine: str
     with pytest.raises(EngineError, match="does not take the stage") as refused:
         registry.builder(engine, 1).build(Stage(Sorted()), images(), "key", {})  # type: ignore[arg-type]
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("name", ON_GPU)
+def test_what_is_built_for_a_gpu_computes_what_the_stages_compute_on_the_cpu(name: str) -> None:
+    gpu = device.named("cuda:0")
+    if lacks := registry.missing(name, gpu.name, gpu.capability()):
+        pytest.skip(lacks)
+    builder, payload = registry.builder(name, 1), images()
+    with torch.inference_mode():
+        for number, stage in enumerate(stages()):
+            expected = stage(payload)
+            stage.to(gpu.name)
+            on_gpu = tuple(tensor.to(gpu.name) for tensor in payload)
+            with gpu.current():
+                run = builder.build(stage, on_gpu, number, {})
+                again = builder.build(stage, on_gpu, number, {})
+            for one in (run, again):
+                outputs = gpu.run(Built(stage, one), payload)
+                assert proof.max_error(outputs, expected) <= allowed(name)
+                assert all(tensor.is_contiguous() and not tensor.is_cuda for tensor in outputs)
+            payload = expected
+            del run, again, one
+            builder.release()
+            stage.to("meta")
+    builder.close()
+    gc.collect()
+    torch._C._cuda_clearCublasWorkspaces()  # it keeps 32 MiB for the products of matrices, whosever they are
+    assert torch.cuda.memory_allocated() < 1 << 20

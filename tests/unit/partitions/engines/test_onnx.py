@@ -1,4 +1,4 @@
-"""What ONNX Runtime does on a GPU, as far as a machine without one can tell."""
+"""What ONNX Runtime does on a GPU, as far as a machine without one can tell; and a stage in int8, as a file."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from pareto.partitions.stage import Stage
 
 from .stages import images, stages
 
-pytest.importorskip("onnx")
+files = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 onnx = pytest.importorskip("pareto.partitions.engines.onnx")
+quantised = pytest.importorskip("pareto.partitions.engines.quantised")
 
 
 def exported(stage: Stage, *example: torch.Tensor) -> bytes:
@@ -56,3 +57,20 @@ def test_a_runtime_that_cannot_use_the_gpu_is_refused_in_one_line() -> None:
         graph = exported(first, *images())
         onnx.gpu_session(graph, onnx.session_options(1), torch.device("cuda", 1))
     assert "\n" not in str(refused.value)
+
+
+def test_ranges_are_of_this_graph_and_products_of_weights_do_not_saturate_without_vnni() -> None:
+    """Two products of 8 bits, added in 16: 2 x 255 x 64 is less than 32768, and 2 x 255 x 127 is not."""
+    stage, _ = stages()
+    builder = quantised.Quantiser(1)
+    with torch.inference_mode():
+        ranges = builder.calibrated(stage, [images()], "key")
+        with pytest.raises(EngineError, match="nowhere"):
+            builder.build(stage, images(), "key", {**ranges, "nowhere": (0.0, 1.0)})
+        builder.build(stage, images(), "key", ranges)
+    made = files.load(builder._file("key", "int8")).graph.initializer
+    arrays = [files.numpy_helper.to_array(each) for each in made]
+    builder.close()
+    weights = [array for array in arrays if array.dtype == "int8" and array.ndim > 1]
+    assert weights
+    assert max(2 * 255 * abs(array.astype(int)).max() for array in weights) < 2**15
