@@ -21,10 +21,11 @@ from pareto.protocol.jsonlines import plain
 from pareto.protocol.validation import read
 from pareto.remote.backends.base import BYTES, Tensors, layout
 from pareto.remote.codecs import own
-from pareto.remote.codecs.own import Cut, OwnStep, Received
+from pareto.remote.codecs.own import Cut, Received
 from pareto.remote.codecs.registry import Codec, parse
 from tests import REPOSITORY
 from tests.unit.own_codecs import ENTROPY, LEARNED, simple, written
+from tests.unit.refusals import refusal
 
 MAP = (("float32", (1, 6, 5, 4)),)
 CUTS = (
@@ -53,16 +54,8 @@ def on_a_host(codec: Codec, folder: Path) -> Codec:
     steps: Any = codec.made
     state = folder / "weights.safetensors"
     save_file(own.state_of(steps), state)
-    sent = messages.OwnCodec(
-        codec.own.name,
-        codec.own.file,
-        codec.own.attribute,
-        "b.py",
-        str(state),
-        file_digest(state),
-        3,
-        own.cuts_of(steps),
-    )
+    which = codec.own.name, codec.own.file, codec.own.attribute
+    sent = messages.OwnCodec(*which, "b.py", str(state), file_digest(state), 3, own.cuts_of(steps))
     message = read(messages.OwnCodec, {**plain(sent), "cuts": [plain(cut) for cut in sent.cuts]})
     received = Received(message, "net")
     return parse(codec.text, {received.own.name: received}).bound(received)
@@ -101,10 +94,8 @@ def test_a_host_encodes_and_decodes_as_the_driver_does(tmp_path: Path, behind: s
 def test_its_random_weights_depend_on_the_seed_alone(tmp_path: Path) -> None:
     file = written(tmp_path, LEARNED)
     before = torch.get_rng_state()
-    first, again, other = (
-        own.bound([parse(f"{file}:Bottleneck")], CUTS, seed)[0].for_cut(1).encode(payload())[0]
-        for seed in (1, 1, 2)
-    )
+    codecs = (own.bound([parse(f"{file}:Bottleneck")], CUTS, seed)[0] for seed in (1, 1, 2))
+    first, again, other = (codec.for_cut(1).encode(payload())[0] for codec in codecs)
     assert torch.equal(first, again) and not torch.equal(first, other)
     assert torch.equal(torch.get_rng_state(), before)
 
@@ -123,11 +114,8 @@ def test_bytes_of_any_length_up_to_the_declared_one(tmp_path: Path) -> None:
 
 
 def test_modules_among_its_attributes_travel(tmp_path: Path) -> None:
-    text = simple(
-        "return (self.layer(tensors[0]),)",
-        "return (self.layer(tensors[0]),)",
-        "def __init__(self): self.layer = nn.Conv2d(6, 6, 1)",
-    )
+    returned = "return (self.layer(tensors[0]),)"
+    text = simple(returned, returned, "def __init__(self): self.layer = nn.Conv2d(6, 6, 1)")
     codec = at_stem(written(tmp_path, text))
     steps: Any = codec.made
     assert {*own.state_of(steps)} == {"1.layer.weight", "1.layer.bias"}
@@ -164,7 +152,9 @@ def test_a_codec_may_be_a_function_that_makes_one(tmp_path: Path) -> None:
 
 
 def test_what_comes_of_another_layout_is_refused(tmp_path: Path) -> None:
-    codec = on_a_host_after(payload(), tmp_path)
+    of_driver = made(written(tmp_path, LEARNED), "Bottleneck")
+    of_driver.for_cut(1).encode(payload())
+    codec = on_a_host(of_driver, tmp_path).for_cut(1)
     (encoded,) = codec.encode(payload())
     for wrong in ((), (encoded, encoded), (encoded.float(),), (encoded[:, :1],)):
         with pytest.raises(BackendError, match="expected"):
@@ -173,22 +163,14 @@ def test_what_comes_of_another_layout_is_refused(tmp_path: Path) -> None:
         codec.encode(payload(7))
 
 
-def on_a_host_after(tensors: Tensors, folder: Path) -> Codec:
-    """A learned bottleneck on a host, after the driver encoded these tensors."""
-    codec = made(written(folder, LEARNED), "Bottleneck")
-    codec.for_cut(1).encode(tensors)
-    return on_a_host(codec, folder).for_cut(1)
-
-
 def test_weights_that_arrive_damaged_are_refused(tmp_path: Path) -> None:
     codec = made(written(tmp_path, LEARNED), "Bottleneck")
     codec.for_cut(1).encode(payload())
     state = tmp_path / "sent"
     state.write_bytes(b"no weights")
     assert codec.own is not None
-    message = messages.OwnCodec(
-        "Bottleneck", codec.own.file, "Bottleneck", "b.py", str(state), "0" * 64, 3, []
-    )
+    which = "Bottleneck", codec.own.file, "Bottleneck", "b.py"
+    message = messages.OwnCodec(*which, str(state), "0" * 64, 3, [])
     with pytest.raises(UserError, match="sent arrived damaged"):
         Received(message, "net")
     assert not state.exists()
@@ -238,8 +220,8 @@ def test_what_is_wrong_with_it_is_one_line(text: str, tmp_path: Path, snapshot: 
         codec = at_stem(file)
         codec.decode(codec.encode(payload()), layout(payload()))
     line = str(refused.value)
-    assert str(file) in line
     assert "\n" not in line
+    assert str(file) in line
     assert line.replace(str(file), "own.py") == snapshot
 
 
@@ -248,10 +230,9 @@ def test_another_layout_of_another_request_is_one_line(tmp_path: Path, snapshot:
     file = written(tmp_path, text)
     codec = at_stem(file)
     codec.encode(payload())
-    with pytest.raises(BackendError) as refused:
-        codec.encode(payload(seed=1))
-    assert "most_bytes" in str(refused.value)
-    assert re.sub(r"float32 \d+", "float32 N", str(refused.value)).replace(str(file), "own.py") == snapshot
+    said = refusal(BackendError, codec.encode, payload(seed=1))
+    assert "most_bytes" in said
+    assert re.sub(r"float32 \d+", "float32 N", said).replace(str(file), "own.py") == snapshot
 
 
 def test_nothing_comes_behind_bytes_of_any_length(tmp_path: Path) -> None:
@@ -270,11 +251,8 @@ def test_on_a_host_its_file_is_named_as_the_user_names_it(tmp_path: Path) -> Non
 
 def test_a_step_says_whether_its_length_varies(tmp_path: Path) -> None:
     for text, attribute, varies in ((ENTROPY, "Entropy", True), (LEARNED, "Bottleneck", False)):
-        codec = at_stem(written(tmp_path, text, f"{attribute}.py"), attribute)
-        assert codec.made is not None
-        step = codec.made[1]
-        assert isinstance(step, OwnStep)
-        assert step.varies is varies
+        steps: Any = at_stem(written(tmp_path, text, f"{attribute}.py"), attribute).made
+        assert steps[1].varies is varies
 
 
 def test_a_codec_without_its_cut_is_another(tmp_path: Path) -> None:
