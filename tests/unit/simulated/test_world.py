@@ -11,6 +11,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from pareto.hosts.host import TestbedError
 from pareto.simulated.world import Noise, World, load
+from tests.unit.refusals import refusal
 
 
 def test_without_a_file_there_is_a_usual_world() -> None:
@@ -48,36 +49,22 @@ def test_a_file_of_times_stands_in_place_of_flops(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "",
-        "- edge",
-        "hosts: {edge: {gflop: 2}}",
-        "hosts: {edge: {gflops: fast}}",
-        "noise: {request: 3}",
-        "noise: {kind: white}",
-        "faults: {after: -1}",
-        "times: nowhere.csv",
-        "times: bad.csv",
-        "times: worse.csv",
-        "hosts: [",
-    ],
-)
+    ["", "- edge", "hosts: {edge: {gflop: 2}}", "hosts: {edge: {gflops: fast}}", "noise: {request: 3}",
+     "noise: {kind: white}", "faults: {after: -1}", "times: nowhere.csv", "times: bad.csv", "times: worse.csv",
+     "hosts: ["],
+)  # fmt: skip
 def test_a_file_that_cannot_be_used_is_refused_in_one_line(
     tmp_path: Path, text: str, snapshot: SnapshotAssertion
 ) -> None:
     (tmp_path / "world.yaml").write_text(text)
     (tmp_path / "bad.csv").write_text("unit,seconds\n1,2\n")
     (tmp_path / "worse.csv").write_text("model,host,unit,seconds\nnet,edge,1,soon\n")
-    with pytest.raises(TestbedError) as refused:
-        load(f"simulated:{tmp_path}/world.yaml")
-    assert str(refused.value) == snapshot
+    assert refusal(TestbedError, load, f"simulated:{tmp_path}/world.yaml") == snapshot
 
 
 @pytest.mark.parametrize("name", ["simulated:", "simulated:nowhere.yaml"])
 def test_a_file_that_is_not_there_is_named(name: str, snapshot: SnapshotAssertion) -> None:
-    with pytest.raises(TestbedError) as refused:
-        load(name)
-    assert str(refused.value) == snapshot
+    assert refusal(TestbedError, load, name) == snapshot
 
 
 @pytest.mark.parametrize(("kind", "middle"), [("normal", 0.6745), ("lognormal", 0.6745), ("heavy", 0.4416)])
