@@ -91,16 +91,21 @@ def test_a_host_encodes_and_decodes_as_the_driver_does(tmp_path: Path, behind: s
     assert all(map(torch.equal, came, codec.for_cut(1).decode(sent, of)))
 
 
-def test_its_random_weights_depend_on_the_seed_alone(tmp_path: Path) -> None:
+def test_its_random_weights_depend_on_the_seed_alone_and_it_is_another_without_its_cut(
+    tmp_path: Path,
+) -> None:
     file = written(tmp_path, LEARNED)
     before = torch.get_rng_state()
     codecs = (own.bound([parse(f"{file}:Bottleneck")], CUTS, seed)[0] for seed in (1, 1, 2))
     first, again, other = (codec.for_cut(1).encode(payload())[0] for codec in codecs)
     assert torch.equal(first, again) and not torch.equal(first, other)
     assert torch.equal(torch.get_rng_state(), before)
+    codec = made(file, "Bottleneck")
+    assert codec.for_cut(1) is codec.for_cut(1)
+    assert codec == replace(codec, made=None) != codec.for_cut(1)
 
 
-def test_bytes_of_any_length_up_to_the_declared_one(tmp_path: Path) -> None:
+def test_bytes_of_any_length_up_to_the_declared_one_with_nothing_behind(tmp_path: Path) -> None:
     codec = at_stem(written(tmp_path, ENTROPY), "Entropy")
     zeros = (torch.zeros(2, 6, 5, 4),)
     long, short = codec.encode(payload(2)), codec.encode(zeros)
@@ -111,6 +116,12 @@ def test_bytes_of_any_length_up_to_the_declared_one(tmp_path: Path) -> None:
         codec.decode((torch.zeros(609, dtype=torch.uint8),), layout(zeros))
     with pytest.raises(BackendError, match=r"own\.py:\d+: Entropy\.decode\(\) fails: error: "):
         codec.decode((torch.zeros(60, dtype=torch.uint8),), layout(zeros))
+    file = tmp_path / "own.py"
+    with pytest.raises(UserError, match=r"Entropy\+zstd:3: Entropy declares most_bytes"):
+        made(file, "Entropy", behind="+zstd")
+    for text, attribute, varies in ((ENTROPY, "Entropy", True), (LEARNED, "Bottleneck", False)):
+        steps: Any = at_stem(written(tmp_path, text, f"{attribute}.py"), attribute).made
+        assert steps[1].varies is varies
 
 
 def test_modules_among_its_attributes_travel(tmp_path: Path) -> None:
@@ -235,30 +246,12 @@ def test_another_layout_of_another_request_is_one_line(tmp_path: Path, snapshot:
     assert re.sub(r"float32 \d+", "float32 N", said).replace(str(file), "own.py") == snapshot
 
 
-def test_nothing_comes_behind_bytes_of_any_length(tmp_path: Path) -> None:
-    file = written(tmp_path, ENTROPY)
-    with pytest.raises(UserError, match=r"Entropy\+zstd:3: Entropy declares most_bytes"):
-        made(file, "Entropy", behind="+zstd")
-
-
 def test_on_a_host_its_file_is_named_as_the_user_names_it(tmp_path: Path) -> None:
     text = simple("assert tensors[0].sum() > 0, 'too dark'\n        return tensors")
     codec = at_stem(written(tmp_path, text))
     codec.encode((torch.ones(1, 6, 5, 4),))
     with pytest.raises(BackendError, match=r"^b\.py:\d+: Own\.encode\(\) fails: AssertionError: too dark$"):
         on_a_host(codec, tmp_path).for_cut(1).encode((torch.zeros(1, 6, 5, 4),))
-
-
-def test_a_step_says_whether_its_length_varies(tmp_path: Path) -> None:
-    for text, attribute, varies in ((ENTROPY, "Entropy", True), (LEARNED, "Bottleneck", False)):
-        steps: Any = at_stem(written(tmp_path, text, f"{attribute}.py"), attribute).made
-        assert steps[1].varies is varies
-
-
-def test_a_codec_without_its_cut_is_another(tmp_path: Path) -> None:
-    codec = made(written(tmp_path, LEARNED), "Bottleneck")
-    assert codec.for_cut(1) is codec.for_cut(1)
-    assert codec == replace(codec, made=None) != codec.for_cut(1)
 
 
 def test_the_documents_example_is_a_codec(tmp_path: Path) -> None:

@@ -106,14 +106,11 @@ def test_quantised_values_are_off_by_half_a_level_at_most(text: str, levels: int
     assert (decoded[values == 0] == 0).all()
 
 
-def test_uint4_is_packed_as_documented() -> None:
+def test_uint4_is_packed_as_documented_and_codecs_send_as_few_bytes_as_they_say() -> None:
     values = (torch.tensor([0.0, 1, 2, 3, 15]),)
     packed, scales = parse("uint4").encode(values)
     assert packed.tolist() == [0 | 1 << 4, 2 | 3 << 4, 15]
     assert scales.tolist() == [[1.0, 0.0]]
-
-
-def test_a_codec_sends_as_few_bytes_as_it_says() -> None:
     tensors = payload((1, 8, 16, 16))
     sent = {
         text: sum(each.nbytes for each in parse(text).encode(tensors))

@@ -19,6 +19,8 @@ from tests.certificates import certificates
 from tests.program import command
 from tests.unit.simulated.worlds import sweep
 
+NAMED = ("tls_ca_file", "tls_cert", "tls_key")
+
 
 def listening() -> set[tuple[str, int]]:
     """Where this process listens."""
@@ -42,10 +44,8 @@ def test_a_runs_own_scheduler_is_on_loopback_and_lets_in_nobody_without_its_cert
         let_in = cluster.security("--scheduler", address, (stranger[0], stranger[1], stranger[2]))
         with pytest.raises(UserError, match=address):
             member.join(address, let_in, "simulated", "stranger", print)
-        with (
-            pytest.raises(UserError, match="certificate"),
-            cluster.opened(sweep().model_copy(update=joined(address, stranger))),
-        ):
+        joined = sweep().model_copy(update={"cluster": address, **dict(zip(NAMED, stranger, strict=True))})
+        with pytest.raises(UserError, match="certificate"), cluster.opened(joined):
             pass
         port = int(address.rpartition(":")[2])
         anybody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -65,24 +65,14 @@ def test_a_runs_own_scheduler_is_on_loopback_and_lets_in_nobody_without_its_cert
     assert [path.name for path in tmp_path.iterdir()] == ["other"]
 
 
-def joined(address: str, files: tuple[Path, ...]) -> dict[str, object]:
-    """What a sweep says of a cluster."""
-    return {"cluster": address, **dict(zip(("tls_ca_file", "tls_cert", "tls_key"), files, strict=True))}
-
-
 def test_dasks_own_settings_name_a_certificate_too(tmp_path: Path) -> None:
     import dask
 
     _, authority, _, certificate, _, key = certificates(tmp_path / "lab")
     with pytest.raises(UserError, match="--tls-cert"):
         cluster.security("--scheduler", "tls://lab:8786", (None, None, None))
-    with dask.config.set(
-        {
-            "distributed.comm.tls.ca-file": authority,
-            "distributed.comm.tls.worker.cert": certificate,
-            "distributed.comm.tls.worker.key": key,
-        }
-    ):
+    named = {"ca-file": authority, "worker.cert": certificate, "worker.key": key}
+    with dask.config.set({f"distributed.comm.tls.{name}": value for name, value in named.items()}):
         made = cluster.security("--scheduler", "tls://lab:8786", (None, None, None))
     assert made.tls_ca_file == authority
     assert made.require_encryption

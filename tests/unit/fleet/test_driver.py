@@ -1,19 +1,34 @@
-"""Which task a testbed gets next; and what a member sends: it is of the trial that it was given, or not written."""
+"""Which task a testbed gets next; what a member refuses, sends, and when it stops: without a scheduler.
+
+What it sends is of the trial that it was given, or not written.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
 pytest.importorskip("distributed")
 
 from pareto.analysis.schema import CELL as CELL_COLUMNS
+from pareto.hosts import parcels
 from pareto.run.fleet import driver
 from pareto.run.fleet.driver import Task, Unfit, fitting, taken
+from pareto.run.fleet.member import Member, Order, Outbox
+from pareto.run.job import Job
+from pareto.run.manifest import new_manifest
 from pareto.run.runner import trial_id
+from pareto.sweep import plan
 from pareto.sweep.cell import Cell
 from pareto.sweep.plan import QUICK, Trial
+from tests.unit.simulated.worlds import sweep
+
+Messages = list[dict[str, Any]]
 
 CELL = Cell("mobilenet_v2", (7,), "features.6", "tcp", "none", 1)
 OTHER = Cell("mobilenet_v2", (8,), "features.7", "tcp", "none", 1)
@@ -37,9 +52,7 @@ def message(cell: Cell = CELL, number: int = 1, place: Any = 0, **changes: Any) 
 
 
 def with_row(**changes: Any) -> dict[str, Any]:
-    sent = message()
-    sent["row"] |= changes
-    return sent
+    return message(row=message()["row"] | changes)
 
 
 def without(name: str, part: str = "") -> dict[str, Any]:
@@ -50,15 +63,12 @@ def without(name: str, part: str = "") -> dict[str, Any]:
 
 def test_a_testbed_gets_what_it_has_had_least_and_of_that_the_first() -> None:
     cells = {netem: Cell("m", (1,), "mid", "tcp", netem, 1) for netem in ("wifi", "lte")}
-    waiting: list[Task] = [
-        (Trial(cell, number, 0.1, 2.0, QUICK),) for number in (1, 2) for cell in cells.values()
-    ]
+    of_all = ((cell, number) for number in (1, 2) for cell in cells.values())
+    waiting: list[Task] = [(Trial(*each, 0.1, 2.0, QUICK),) for each in of_all]
     one, other = driver.FleetTestbed("lab1"), driver.FleetTestbed("lab2")
     tasks = [taken(waiting, each)[0] for each in (one, other, one, other)]
-    assert [(trial.cell.netem, trial.round) for trial in tasks] == [
-        *(("wifi", 1), ("lte", 1)),
-        *(("lte", 2), ("wifi", 2)),
-    ]
+    found = [(trial.cell.netem, trial.round) for trial in tasks]
+    assert found == [("wifi", 1), ("lte", 1), ("lte", 2), ("wifi", 2)]
     assert not waiting
 
 
@@ -102,3 +112,83 @@ def test_a_row_of_a_trial_that_was_given_is_taken() -> None:
 def test_what_is_not_is_refused_in_one_line(sent: dict[str, Any]) -> None:
     with pytest.raises(Unfit, match=r"^it sent what is no row of its trial: [^\n]*$"):
         fitting(sent, TRIALS, "lab")
+
+
+class Alone(Member):
+    """A member of a simulated testbed at no scheduler. most: how many trials are wanted of it."""
+
+    def __init__(self, most: int = 9) -> None:
+        self.sent: Messages = []
+        self.said: list[str] = []
+        self._most = most
+        super().__init__("simulated", self.said.append)
+
+    def send(self, message: dict[str, Any]) -> None:
+        self.sent.append(message)
+
+    @property
+    def trials(self) -> Messages:
+        return [message for message in self.sent if "row" in message]
+
+    def is_wanted(self) -> bool:
+        return len(self.trials) < self._most
+
+
+@pytest.fixture(scope="module")
+def order() -> Iterator[Order]:
+    """A task of two trials of a simulated sweep."""
+    wanted = sweep(points="3,5")
+    job = Job(wanted, 0.0, dry_run=True)
+    manifest = json.loads(json.dumps(new_manifest(wanted, job.records, job.networks)))
+    planned = plan.make(job.sweep, job.facts, job.networks)
+    recorded, code = wanted.model_dump(mode="json"), parcels.code()[1]
+    yield Order("k", "s", "run", "simulated-2", recorded, manifest, planned.trials, planned.rounds, 0, code)
+    job.close()
+
+
+def test_it_sends_each_trial_whole_and_stops_when_nobody_wants_the_rest(order: Order) -> None:
+    member = Alone(most=1)
+    member.measure(order)
+    member.close()
+    (one,) = member.trials
+    assert (one["row"]["testbed"], one["row"]["round"]) == ("simulated-2", 1)
+    assert (one["place"], len(one["stages"])) == (0, 2)
+    assert one["links"]
+    assert one["requests"].startswith(b"PAR1")
+    begun, ended = (message["record"] for message in member.sent if "record" in message)
+    assert "ended_at" not in begun
+    assert (ended["trials"], ended["testbed_name"]) == (1, "simulated-2")
+
+
+def test_it_keeps_its_testbed_open_for_one_driver(order: Order) -> None:
+    member = Alone()
+    for session in ("s", "s", "another's"):
+        member.measure(replace(order, session=session))
+    member.close()
+    assert [line.partition(" ")[0] for line in member.said] == ["measuring", "put"] * 2
+    assert len({each["opened"] for each in member.trials}) <= 2
+    assert len(member.trials) == 3 * len(order.trials)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"code": "another"}, "another version"),
+        ({"sweep": sweep().model_dump(mode="json") | {"testbed": "local"}}, "real ones"),
+        ({"then": {"models": {"net.small": {"graph_digest": "another"}}, "profiles": {}}}, "graph"),
+    ],
+)
+def test_it_refuses_what_is_not_as_the_drivers(order: Order, changed: dict[str, Any], words: str) -> None:
+    member = Alone()
+    with pytest.raises(RuntimeError, match=words):
+        member.measure(replace(order, **changed))
+    assert (member.sent, member.session) == ([], "")
+
+
+def test_a_row_has_pythons_own_numbers() -> None:
+    sent: Messages = []
+    outbox = Outbox("run", "then", sent.append)
+    outbox.append_link({"rtt_s": np.float64(0.5)})
+    outbox.append_trial({"round": np.int64(1), "status": "ok"})
+    (one,) = sent
+    assert [type(value) for value in (*one["row"].values(), *one["links"][0].values())] == [int, str, float]

@@ -23,37 +23,26 @@ def sweep(**options: str) -> Sweep:
     return requested_sweep(None, {"model": MODEL, **options})
 
 
-def test_several_testbeds_each_have_a_name_of_their_own() -> None:
+def test_several_testbeds_each_have_a_name_of_their_own(tmp_path: Path) -> None:
     assert several("local") == ("local",)
-    assert several("lab.yaml, local,simulated:w.yaml*2") == (
-        *("lab.yaml", "local"),
-        *("simulated:w.yaml", "simulated:w.yaml"),
-    )
-    assert sweep(testbed="simulated*3").testbeds == {
-        "simulated": "simulated",
-        "simulated-2": "simulated",
-        "simulated-3": "simulated",
-    }
+    found = several("lab.yaml, local,simulated:w.yaml*2")
+    assert found == ("lab.yaml", "local", "simulated:w.yaml", "simulated:w.yaml")
+    three = ("simulated", "simulated-2", "simulated-3")
+    assert sweep(testbed="simulated*3").testbeds == dict.fromkeys(three, "simulated")
     assert sweep(testbed="local").testbeds == {"local": "local"}
     assert not sweep(testbed="local").fleet
     assert sweep(testbed="simulated*1").fleet
     assert numbered(["lab", "lab", "lab-2", "lab"]) == ["lab", "lab-2", "lab-2-2", "lab-3"]
-
-
-def test_a_file_may_have_any_name(tmp_path: Path) -> None:
     file = tmp_path / "a,b*2"
     file.touch()
     assert several(str(file)) == (str(file),)
 
 
-HOSTS = (
-    "pi: {role: edge, ssh: pi, data_address: 10.0.0.1}, gpu: {role: server, ssh: gpu, data_address: 10.0.0.2}"
-)
-
-
 def test_one_file_may_have_several_testbeds(tmp_path: Path) -> None:
     file = tmp_path / "labs.yaml"
-    file.write_text(f"testbeds: {{one: {{hosts: {{{HOSTS}}}}}, two: {{hosts: {{{HOSTS}}}}}}}")
+    of = "{{role: {0}, ssh: {0}, data_address: 10.0.0.{1}}}".format
+    hosts = f"{{hosts: {{pi: {of('edge', 1)}, gpu: {of('server', 2)}}}}}"
+    file.write_text(f"testbeds: {{one: {hosts}, two: {hosts}}}")
     both = {"one": f"{file}#one", "two": f"{file}#two"}
     assert sweep(testbed=str(file)).testbeds == both
     assert sweep(testbed=f"local, {file}").testbeds == {"local": "local", **both}

@@ -36,15 +36,12 @@ def devices(model):
     return {parameter.device.type for parameter in model.parameters()}
 
 
-def test_a_constructor_may_run_the_model():
+def test_a_constructor_may_run_the_model_and_use_the_values_of_its_parameters():
     model = without_memory(RunsItself)
     assert RunsItself.made == 1  # a second time would be with memory
     assert devices(model) == {"meta"}
     assert model.head.in_features == 4 * 6 * 6
     assert model.body[1].running_var.tolist() == [1.0] * 4
-
-
-def test_a_constructor_that_needs_the_values_of_its_parameters_gets_them():
     model = without_memory(lambda: with_layer(scale=lambda weight: float(weight.detach().abs().max())))
     assert devices(model) == {"meta"}
     assert model.scale > 0

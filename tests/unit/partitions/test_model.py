@@ -159,11 +159,8 @@ def test_images_as_bytes_are_normalised_by_the_first_unit(tmp_path):
     assert all(ours == theirs for ours, theirs in others)
     expected = assert_split_equals_whole(as_bytes, inputs, [0, 1, len(as_bytes.points) - 1])
     assert torch.equal(expected[0], proof.reference(as_floats, values)[0])
-
-
-def test_no_cut_lies_behind_normalising():
-    every = Cuts("op", fold=False)
-    recipes = (Recipe("alexnet", every, input=dtype) for dtype in ("uint8", "float32"))
+    # No cut lies behind that.
+    recipes = (Recipe("alexnet", Cuts("op", fold=False), input=dtype) for dtype in ("uint8", "float32"))
     as_bytes, as_floats = (names(partitions_model.describe(recipe)[0]) for recipe in recipes)
     assert as_bytes == as_floats
 
@@ -186,27 +183,18 @@ def test_a_model_with_several_results(tmp_path):
     assert [tuple(output.shape) for output in outputs] == [(2, 5), (2, 2, 8, 8)]
 
 
-def test_describe_and_load_agree(load):
+def test_describe_and_load_agree_and_each_unit_has_as_many_operators_as_its_stage(load):
     model = load("mobilenet_v2")
     described = partitions_model.describe(Recipe(f"MobileNet-V2-{SIZE}-Pixels"))
     assert (model.points, model.input_shape, model.graph_digest) == described
     assert model.name == f"mobilenet_v2_{SIZE}_pixels"
     assert not any(tensor.is_meta or tensor.requires_grad for tensor in model.state.values())
-
-
-def test_each_unit_has_as_many_operators_as_its_stage(load):
-    model = load("resnet18")
-    units = list(pairwise(range(len(model.points))))
-    operators = [
-        sum(node.op.startswith("call_") for node in model.stage(*unit).body.graph.nodes) for unit in units
-    ]
+    assert {tensor.data_ptr() % 64 for tensor in model.state.values()} == {0}, "aligned"
+    graphs = (model.stage(*unit).body.graph for unit in pairwise(range(len(model.points))))
+    operators = [sum(node.op.startswith("call_") for node in graph.nodes) for graph in graphs]
     # A stage has one more, which takes its payload apart.
     assert [end - start + 1 for start, end in pairwise(model.nodes)] == operators
     assert model.nodes[0] == 0
-
-
-def test_loaded_tensors_lie_at_aligned_addresses(load):
-    assert {tensor.data_ptr() % 64 for tensor in load("mobilenet_v2").state.values()} == {0}
 
 
 def test_impossible_stages_are_refused(load, snapshot):

@@ -72,7 +72,7 @@ def test_a_new_tensor_is_made_where_its_stage_is():
         assert stage((torch.ones(2, 4, device=device),))[0].device.type == device
 
 
-def test_a_tensor_that_goes_to_the_models_device_goes_there():
+def test_a_tensor_that_is_made_is_where_the_weights_are_and_as_large_as_the_batch():
     """Positions as of EdgeNeXt: made on the CPU, sent to where the weights are."""
 
     def placed(net, x):
@@ -82,8 +82,6 @@ def test_a_tensor_that_goes_to_the_models_device_goes_there():
     (sent,) = (node for node in model.nodes if node.target == "to")
     assert sent.args[1].args[0].name == "layer"
 
-
-def test_a_tensor_as_large_as_the_batch_is_no_constant():
     def doubled(_, x):
         both = torch.cat([x, -x])
         return both.view(x.shape[0] * 2, 2, 2).sum(0, keepdim=True).expand(x.shape[0] * 2, 2, 2) + 1

@@ -143,6 +143,9 @@ def test_no_cut_where_two_tensors_are_live_unless_two_may_be():
     found = of_ops(model, 2)
     assert [len(point.payload) for point in found] == [1, 1, 2, 2, 1, 0]
     assert found[2].payload_bytes == 2 * found[1].payload_bytes == 32
+    found = of_ops(traced(Made(late, **LATE)), 2)  # the input is alive, too
+    shapes = [[spec.shape for spec in point.payload] for point in found]
+    assert shapes == [[(1, 4)], [(1, 4), (1, 8)], [(1, 4), (1, 4)], []]
 
 
 LATE = {"layer": nn.Linear(4, 8), "head": nn.Linear(8, 4)}
@@ -150,12 +153,6 @@ LATE = {"layer": nn.Linear(4, 8), "head": nn.Linear(8, 4)}
 
 def late(net, x):
     return net.head(net.layer(x)) + x
-
-
-def test_the_input_counts_as_a_live_tensor():
-    assert [[spec.shape for spec in point.payload] for point in of_ops(traced(Made(late, **LATE)), 2)] == [
-        [(1, 4)], [(1, 4), (1, 8)], [(1, 4), (1, 4)], [],
-    ]  # fmt: skip
 
 
 def chunked(net, x):
@@ -264,7 +261,7 @@ def test_no_memory_is_used_to_describe():
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_nodes_are_named_by_their_modules_and_no_name_is_there_twice():
+def test_nodes_are_named_by_the_modules_that_they_end_and_no_name_is_there_twice():
     def work(net, x):
         x = net.act(net.input(x))
         return net.output(net.act(net.block(x) * 2 * 3))
@@ -276,9 +273,6 @@ def test_nodes_are_named_by_their_modules_and_no_name_is_there_twice():
     ]  # fmt: skip
     found = points.find(traced(branching("input", "output")), Cuts(live_tensors=2))
     assert names(found) == ["input", "input_1", "output_1", "pool", "output"]
-
-
-def test_what_ends_a_module_has_its_name():
     module = nn.Sequential(nn.Linear(4, 4), Made(lambda _, x: x * torch.sigmoid(x + 1)), nn.Linear(4, 4))
     assert names(of_ops(traced(module), 2)) == ["input", "0", "1.add", "1.sigmoid", "1", "output"]
 
@@ -357,7 +351,7 @@ def test_one_net_has_the_same_points_in_whatever_way_it_is_written(write):
     assert len(cut(write(), "op")) == len(numbers)
 
 
-def test_an_activation_before_a_branch_begins_the_next_block():
+def test_where_a_block_begins_and_what_is_none():
     class Branched(nn.Sequential):
         """Blocks of layers that activate first, as Xception's: what they branch from is no longer all that crosses."""
 
@@ -370,15 +364,11 @@ def test_an_activation_before_a_branch_begins_the_next_block():
 
     same = (nn.Conv2d(4, 4, 1) for _ in range(4))
     assert [point.after for point in cut(Branched(nn.Conv2d(3, 4, 1), *same))[1:-1]] == ["_0", "add"]
-
-
-def test_layers_of_no_block_are_units_with_what_follows_them():
+    # Layers of no block are units with what follows them.
     convs = nn.Conv2d(3, 3, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(3, 3, 3), nn.ReLU()
     found = cut(nn.Sequential(*convs, nn.Flatten(), nn.Linear(507, 9), nn.ReLU(), nn.Linear(9, 2)))
     assert names(found) == ["input", "0", "2", "3", "6", "output"]
-
-
-def test_a_backbone_with_most_of_a_net_is_no_block():
+    # A backbone with most of a net is no block.
     parts = {"head": nn.Linear(1000, 5), "backbone": models.resnet18()}
     found = names(cut(Made(lambda net, x: net.head(net.backbone(x).relu()), **parts)))
     expected = [f"backbone.layer{layer}.{block}" for layer in (1, 2, 3, 4) for block in (0, 1)]

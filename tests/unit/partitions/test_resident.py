@@ -150,7 +150,7 @@ def write(folder, parts):
     return [folder / part.digest for part in parts]
 
 
-def test_a_shard_is_what_its_units_read_by_its_digest(made):
+def test_a_shard_is_what_its_units_read_by_its_digest_and_those_of_a_stage_are_enough(made, tmp_path):
     outline, file, parts = made
     whole = weights.read(file, outline.name)
     for part in parts:
@@ -161,10 +161,6 @@ def test_a_shard_is_what_its_units_read_by_its_digest(made):
         assert all(torch.equal(tensor, whole[key]) for key, tensor in held.items())
     units = [part.unit for part in parts]
     assert units == sorted(set(units))
-
-
-def test_the_shards_of_a_stage_are_enough_for_it_and_no_other(made, tmp_path):
-    outline, file, parts = made
     last = len(outline.points) - 1
     cut = last // 2
     near = ResidentStage(outline, write(tmp_path, [part for part in parts if part.unit < cut]))

@@ -85,23 +85,19 @@ def test_without_it_outputs_would_hardly_differ():
     assert max(spread(Heads().eval(), torch.randn(2, 3, 8, 8))) < 1e-3
 
 
-def test_heads_are_scaled_each_by_itself_and_a_layer_that_its_builder_froze_stays_as_it_is():
+def test_heads_are_scaled_each_by_itself_and_normalization_takes_its_statistics():
     model = seeded("Heads", 3)
-    assert model.expectation.weight.flatten().tolist() == [0.0, 1.0, 2.0, 3.0]
-    found = {}
-    for name in ("boxes", "scores", "shared"):
-        model.get_submodule(name).register_forward_hook(
-            lambda _module, _inputs, output, name=name: found.setdefault(name, []).append(output.clone())
-        )
+    assert model.expectation.weight.flatten().tolist() == [0.0, 1.0, 2.0, 3.0], "its builder froze it"
+    found = {name: [] for name in ("boxes", "scores", "shared")}
+    for name, outputs in found.items():
+        kept = lambda _module, _inputs, output, outputs=outputs: outputs.append(output.clone())  # noqa: E731
+        model.get_submodule(name).register_forward_hook(kept)
     model(torch.cat([torch.randn(32, 3, 8, 8), torch.rand(32, 3, 8, 8)]))
     for name, outputs in found.items():
         last = [it if name == "shared" else it.movedim(1, -1) for it in outputs]
         channels = torch.cat([it.flatten(0, -2) for it in last])
         assert 0.3 < float((channels - channels.mean(0)).std()) < 3
         assert float(channels.mean(0).abs().max()) < 1
-
-
-def test_normalization_of_any_dimension_takes_its_statistics():
     assert float(seeded("Normalized", 3).norm.running_var.max()) < 0.01  # untrained 1
 
 

@@ -41,13 +41,10 @@ def test_selectors(text, expected, mobilenet):
     assert picked(mobilenet, text) == expected.split()
 
 
-def test_a_range_takes_in_both_ends(mobilenet):
+def test_a_range_takes_in_both_ends_and_what_is_no_point_is_one_clear_line(mobilenet, snapshot):
     last = len(mobilenet) - 1
     assert select(mobilenet, "features.17-output")[-1] == last
     assert select(mobilenet, f"input-{last}") == list(range(last + 1))
-
-
-def test_what_is_no_point_is_one_clear_line(mobilenet, snapshot):
     texts = ("99", "-1", "", "features.2.conv.O.2", "feature", "9-4", "4-99", "4-")
     assert [refusal(ValueError, select, mobilenet, text) for text in texts] == snapshot
 
@@ -75,17 +72,11 @@ def grouped(live_tensors=1, fold=True):
     return {point.name: point.folded for point in of_ops(traced(made), live_tensors, fold=fold)}
 
 
-def test_neighbours_that_send_as_much_after_cheap_work_are_one_point():
+def test_neighbours_that_send_as_much_after_cheap_work_are_one_point_and_no_cut_is_lost():
     folded = {"mul": ("view",), "drop": ("first", "norm", "relu"), "add_1": ("add", "relu_", "contiguous")}
     assert grouped() == {"input": (), **folded, "head": (), "output": ()}
-
-
-def test_a_fold_keeps_the_number_of_tensors_apart():
     found = [grouped(2)[name] for name in ("layer_norm", "mul_1", "add_1")]
     assert found == [(), ("second",), ("add", "relu_", "contiguous")]
-
-
-def test_a_fold_loses_no_cut():
     for live_tensors in (1, 2):
         every = grouped(live_tensors, fold=False)
         folded = grouped(live_tensors)
@@ -116,15 +107,12 @@ def chosen(*names):
     return describe(Recipe("resnet18", handmade=Handmade(names)))[0]
 
 
-def test_chosen_points_replace_those_of_the_graph():
+def test_chosen_points_replace_those_of_the_graph_and_are_cuts(snapshot):
     found = chosen("relu", "layer1.0.conv1", "layer2", "layer3.0.downsample.0")
     assert names(found) == [
         "input", "relu", "layer1.0.conv1", "layer2", "layer3.0.downsample.0", "output",
     ]  # fmt: skip
     assert [len(point.payload) for point in found] == [1, 1, 2, 1, 2, 0]
     assert found[3].after == "layer2_1_relu_1"
-
-
-def test_names_that_are_no_cut_are_refused(snapshot):
-    names = [("layer1.0.konv1",), ("layer2", "layer1"), ("layer2", "layer2.1")]
-    assert [refusal(ValueError, chosen, *each) for each in names] == snapshot
+    wrong = [("layer1.0.konv1",), ("layer2", "layer1"), ("layer2", "layer2.1")]
+    assert [refusal(ValueError, chosen, *each) for each in wrong] == snapshot

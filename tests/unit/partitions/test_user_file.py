@@ -69,7 +69,9 @@ def write(tmp_path):
     return written
 
 
-def test_a_registered_builder_is_a_model_with_all_that_it_declared(write):
+def test_a_registered_builder_is_a_model_with_all_that_it_declared_and_is_proved_like_any_other(
+    write, tmp_path
+):
     path = write(NET)
     assert registry.canonical(f"{path}:build") == "net.build"
     assert registry.canonical(str(path)) == "net.build"  # the only one there
@@ -80,20 +82,13 @@ def test_a_registered_builder_is_a_model_with_all_that_it_declared(write):
     assert registry.source("net.build") == (str(path), "build")
     assert "net.build" in registry.names()
     assert [*path.parent.iterdir()] == [path]  # no bytecode
-
-
-def test_postprocessing_is_part_of_the_model_and_parameters_keep_their_names(write):
-    name = registry.canonical(str(write(NET)))
-    model = registry.build(name)
+    model = registry.build("net.build")
     assert next(iter(model.state_dict())) == "stem.weight"
     assert type(model).__name__ == "Net"
     with torch.no_grad():
         total = model(torch.randn(2, 3, 16, 16)).exp().sum(1)
     torch.testing.assert_close(total, torch.ones(2))
-
-
-def test_it_is_cut_and_proved_like_any_other(write, tmp_path):
-    model = load_own(f"{write(NET)}:build", tmp_path / "weights", Cuts("op", live_tensors=2))
+    model = load_own(f"{path}:build", tmp_path / "weights", Cuts("op", live_tensors=2))
     assert model.traced_by == "torch.export"
     inputs = torch.randn(3, 3, 16, 16)
     proved = [*proof.prove(model, inputs)]
@@ -115,7 +110,7 @@ def test_on_another_host_it_has_the_same_name_and_graph_whatever_the_file_is_cal
     registry.adopt(Recipe("alexnet"))  # nothing to load
 
 
-def test_a_plain_function_or_class_will_do(write):
+def test_a_plain_function_or_class_will_do_and_names_are_safe_for_files(write):
     path = write("""
         from torch import nn
         input_shape = (1, 28, 28)
@@ -135,9 +130,6 @@ def test_a_plain_function_or_class_will_do(write):
     assert not registry.build("net.Digits").training
     plain = write("def build():\n    raise SystemExit\n", "plain.py")
     assert registry.entry(f"{plain}:build").images.shape == (3, 224, 224)  # it has not been called
-
-
-def test_names_are_safe_for_files(write):
     path = write("def build(): pass\n", "my net, v1.0.py")
     assert registry.canonical(f"{path}:build") == "my_net__v1.0.build"
 

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 SMALL = "squeezenet1_1"
 
 
-def test_the_same_seed_gives_the_same_file_and_leaves_the_rng_alone(tmp_path):
+def test_the_same_seed_gives_the_same_file_named_by_its_digest_and_leaves_the_rng_alone(tmp_path):
     before = torch.get_rng_state()
     first = weights.make(SMALL, "seeded", 1, tmp_path / "a")
     torch.rand(10)
@@ -36,12 +36,10 @@ def test_the_same_seed_gives_the_same_file_and_leaves_the_rng_alone(tmp_path):
     torch.set_rng_state(before)
     weights.make(SMALL, "seeded", 1, tmp_path / "b")
     assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_a_file_is_named_by_the_digest_of_its_bytes_and_nothing_else_is_left(tmp_path):
-    made = weights.make(SMALL, "seeded", 1, tmp_path)
-    assert made.digest == hashlib.sha256(made.path.read_bytes()).hexdigest()
-    assert list(tmp_path.iterdir()) == [made.path] == [tmp_path / f"{made.digest}.safetensors"]
+    assert again.digest == hashlib.sha256(again.path.read_bytes()).hexdigest()
+    assert (
+        list(again.path.parent.iterdir()) == [again.path] == [tmp_path / "b" / f"{again.digest}.safetensors"]
+    )
 
 
 def test_the_number_of_threads_does_not_matter(tmp_path):

@@ -70,14 +70,10 @@ def test_its_boxes_are_those_of_the_package_itself(name):
 
 
 @installed
-def test_it_takes_images_of_640_pixels():
+def test_it_takes_images_of_640_pixels_and_every_part_of_a_result_depends_on_them():
     model, shape = registry.build_structure("yolov8n").to("meta"), registry.entry("yolov8n").images.shape
     assert shape == (3, 640, 640)
     assert model(torch.empty(1, *shape, device="meta")).shape == (1, 84, 8400)
-
-
-@installed
-def test_with_seeded_weights_every_part_of_the_result_depends_on_the_image():
     with small("yolov8n", SIZE) as name:
         model = seeded(name, 0)
     assert model.get_submodule("model.22.dfl.conv").weight.flatten().tolist() == [*range(16)]
