@@ -2,7 +2,7 @@
 another split and stale weights are never `ok`.
 
 A chain of three hosts in namespaces, with relays, workers and sockets. By how little something may be off and is still
-found: tests/unit/link/test_probe.py and tests/unit/test_trial.py on readings, tests/measure/test_tampering.py here.
+found: tests/unit/link/test_probe.py and tests/unit/test_trial.py on readings, tests/measure/test_trials.py here.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from tests.integration.conftest import net, relay
 __all__ = ["net", "relay"]
 
 MOST_FOREIGN_PERCENT = 2.0
+Printed = Callable[[str], None]
 _ROWS = pytest.StashKey[list["Figure"]]()
 
 
@@ -28,9 +29,9 @@ class Figure:
     name: str
     value: float
     unit: str
-    least: float | None
-    most: float | None
     foreign_percent: float
+    least: float | None = None
+    most: float | None = None
 
     @property
     def verdict(self) -> str:
@@ -59,17 +60,9 @@ class Figures:
         self._rows = rows
         self._mine: list[Figure] = []
 
-    def state(
-        self,
-        name: str,
-        value: float,
-        unit: str = "",
-        *,
-        least: float | None = None,
-        most: float | None = None,
-    ) -> None:
+    def state(self, name: str, value: float, unit: str = "", **aim: float | None) -> None:
         """A figure for the table, e.g. `state("relay: delay of 10 ms", 10.2, "ms", least=10, most=11)`."""
-        self._mine.append(Figure(name, value, unit, least, most, self._foreign_percent()))
+        self._mine.append(Figure(name, value, unit, self._foreign_percent(), **aim))
 
     def about(self, name: str, value: float, unit: str = "", *, aim: float, within: float) -> None:
         """A figure that should be its aim, give or take so much in the same unit."""
@@ -90,7 +83,7 @@ def figures(request: pytest.FixtureRequest) -> Iterator[Figures]:
 
 
 @pytest.fixture
-def printed(capsys: pytest.CaptureFixture[str]) -> Callable[[str], None]:
+def printed(capsys: pytest.CaptureFixture[str]) -> Printed:
     """Prints a line of a study's own table past pytest's capture."""
 
     def show(line: str) -> None:
@@ -108,7 +101,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     terminalreporter.line("| figure | measured | aim | others had | |")
     terminalreporter.line("|---|---|---|---|---|")
     for row in rows:
-        value = f"{row.value:.4g} {row.unit}".rstrip()
-        terminalreporter.line(
-            f"| {row.name} | {value} | {row.aim} | {row.foreign_percent:.1f} % | {row.verdict} |"
+        cells = (
+            row.name,
+            f"{row.value:.4g} {row.unit}".rstrip(),
+            row.aim,
+            f"{row.foreign_percent:.1f} %",
+            row.verdict,
         )
+        terminalreporter.line(f"| {' | '.join(cells)} |")

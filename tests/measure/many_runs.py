@@ -38,37 +38,32 @@ def write(folder: Path, runs: int, requests: int, rounds: int = ROUNDS) -> list[
 def _run(folder: Path, seed: int, requests: int, rounds: int) -> Path:
     rng = np.random.default_rng(seed)
     (folder / "requests").mkdir(parents=True)
-    axes = pd.MultiIndex.from_product(
-        [range(1, rounds + 1), NETEMS, BACKENDS, range(POINTS)], names=["round", "netem", "backend", "point"]
+    names, values = (
+        ["round", "netem", "backend", "point"],
+        [range(1, rounds + 1), NETEMS, BACKENDS, range(POINTS)],
     )
+    axes = pd.MultiIndex.from_product(values, names=names)
     rows = axes.to_frame(index=False)
     count, point = len(rows), rows["point"]
     noise = rng.lognormal(0, 0.05, (count, 3))
     for column in [column for column in TRIALS.columns if column not in rows]:
         rows[column] = rng.lognormal(0, 1, count) if column.endswith(MEASURED) else ""
-    rows["run"], rows["model"], rows["codec"], rows["in_flight_asked"] = (
-        folder.name,
-        "mobilenet_v2",
-        "none",
-        "auto",
-    )
+    rows["run"], rows["model"] = folder.name, "mobilenet_v2"
+    rows["codec"], rows["in_flight_asked"] = "none", "auto"
     rows["batch_size"], rows["point_name"] = 1, "features." + point.astype(str)
     rows["status"] = rng.choice(["ok", "invalid", "failed"], count, p=[0.97, 0.02, 0.01])
     rows["reason"] = np.where(rows["status"] == "ok", "", 'the link was off: "RTT 0.3 s",\nasked 0.2 s')
     rows["latency_s"] = (0.05 + 0.01 * (point - 7) ** 2) * noise[:, 0]
     rows["throughput_ips"] = (10 + point) * noise[:, 1]
-    rows["latency_bound_s"], rows["throughput_bound_ips"] = (
-        0.8 * rows["latency_s"],
-        1.2 * rows["throughput_ips"],
-    )
+    rows["latency_bound_s"] = 0.8 * rows["latency_s"]
+    rows["throughput_bound_ips"] = 1.2 * rows["throughput_ips"]
     rows["payload_bytes"] = np.where(point == POINTS - 1, 0, 1000 * (POINTS - point))
     rows["result_bytes"] = 4000
     rows["bound_by"], rows["congestion"] = "edge-server out", "cubic"
     rows["started_at"] = "2026-11-21T17:54:41.362+00:00"
     rows[EMPTY] = ""
-    rows[list(TRIALS.columns)].to_csv(
-        folder / "trials.csv", index=False, float_format="%.6g", lineterminator="\n"
-    )
+    rows = rows[list(TRIALS.columns)]
+    rows.to_csv(folder / "trials.csv", index=False, float_format="%.6g", lineterminator="\n")
     (folder / "manifest.json").write_text(json.dumps(manifest(seed)))
     for row in rows.head(requests // (LATENCY_REQUESTS + THROUGHPUT_REQUESTS)).itertuples():
         name = f"mobilenet_v2-k{row.point:02d}-{row.backend}-{row.netem}-b1-r{row.round:02d}.parquet"
@@ -84,9 +79,8 @@ def manifest(seed: int) -> dict[str, object]:
 def _requests(rng: np.random.Generator) -> pa.Table:
     count = LATENCY_REQUESTS + THROUGHPUT_REQUESTS
     latency_s = rng.lognormal(-3, 0.1, count)
-    started_s = np.concatenate(
-        [np.cumsum(latency_s[:LATENCY_REQUESTS]), np.cumsum(latency_s[LATENCY_REQUESTS:]) / 4]
-    )
+    alone_s, together_s = np.split(latency_s, [LATENCY_REQUESTS])
+    started_s = np.concatenate([np.cumsum(alone_s), np.cumsum(together_s) / 4])
     part_s = latency_s / 3
     return pa.table(
         {

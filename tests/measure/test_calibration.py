@@ -11,6 +11,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from tests.measure.conftest import Printed
 from tests.unit.calibration import BINS, World, best, table, two, whole
 
 pytestmark = pytest.mark.deep
@@ -20,9 +21,7 @@ TAILS = ("lognormal", "heavy", "outliers")
 
 
 @pytest.mark.parametrize("study", [two, whole, best])
-def test_stated_against_true(
-    printed: Callable[[str], None], study: Callable[..., tuple[np.ndarray, np.ndarray]]
-) -> None:
+def test_stated_against_true(printed: Printed, study: Callable[..., tuple[np.ndarray, np.ndarray]]) -> None:
     printed(
         f"\n{study.__name__}: noise, gap, rounds, tails, common; stated > true (n), and the share with none"
     )

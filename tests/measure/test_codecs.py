@@ -23,25 +23,14 @@ from pareto.partitions import model as partitioned
 from pareto.partitions.recipe import Recipe
 from pareto.remote.backends.base import Tensors, layout
 from pareto.remote.codecs import registry
-
-from .conftest import Figures
+from tests.measure.conftest import Figures, Printed
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 MODELS = ("mobilenet_v2", "resnet50", "vgg16")
 PLACES = {"early": 0.15, "middle": 0.5, "late": 0.85}
-CODECS = (
-    "fp16",
-    "bf16",
-    "int8",
-    "int8:channel",
-    "uint4",
-    "zstd:3",
-    "lz4",
-    "blosc2:blosclz:9:shuffle",
-    "int8+zstd:3",
-    "int8+lz4",
-)
+BITS = ("fp16", "bf16", "int8", "int8:channel", "uint4")
+CODECS = (*BITS, "zstd:3", "lz4", "blosc2:blosclz:9:shuffle", "int8+zstd:3", "int8+lz4")
 PICTURES = ("jpeg:90", "webp:80", "png")
 SAMPLE_S = 0.15
 
@@ -99,7 +88,7 @@ def row(codec: str, tensors: Tensors) -> tuple[str, list[float]]:
     return words, shares
 
 
-def test_codecs_of_activations(tmp_path: Path, printed: Callable[[str], None], figures: Figures) -> None:
+def test_codecs_of_activations(tmp_path: Path, printed: Printed, figures: Figures) -> None:
     allocator.keep_freed()  # as a worker does
     found: dict[str, list[list[float]]] = defaultdict(list)
     printed(
@@ -129,28 +118,22 @@ def directly(codec: str, tensor: torch.Tensor) -> tuple[Callable[[], object], ..
     if codec == "lz4":
         import lz4.block
 
-        part = lz4.block.compress(data, store_size=False)
-        return (
-            lambda: lz4.block.compress(data, store_size=False),
-            lambda: lz4.block.decompress(part, uncompressed_size=len(data)),
-        )
+        def pack() -> bytes:
+            return bytes(lz4.block.compress(data, store_size=False))
+
+        part = pack()
+        return pack, lambda: lz4.block.decompress(part, uncompressed_size=len(data))
     if codec == "blosc2:blosclz:9:shuffle":
         import blosc2
 
-        blosc: dict[str, object] = {
-            "codec": blosc2.Codec.BLOSCLZ,
-            "clevel": 9,
-            "filters": [blosc2.Filter.SHUFFLE],
-            "filters_meta": [0],
-            "typesize": tensor.itemsize,
-            "nthreads": 1,
-        }
+        blosc: dict[str, object] = {"codec": blosc2.Codec.BLOSCLZ, "clevel": 9, "nthreads": 1}
+        blosc |= {"filters": [blosc2.Filter.SHUFFLE], "filters_meta": [0], "typesize": tensor.itemsize}
         part = blosc2.compress2(data, **blosc)
         return lambda: blosc2.compress2(data, **blosc), lambda: blosc2.decompress2(part, nthreads=1)
     return ()
 
 
-def test_codecs_of_pictures(printed: Callable[[str], None]) -> None:
+def test_codecs_of_pictures(printed: Printed) -> None:
     printed(f"\nimage, {image().nbytes / 1e3:.0f} kB")
     for codec in (*PICTURES, "zstd:3", "lz4"):
         printed(f"{codec:26} {row(codec, (image(),))[0]}")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import csv
 import os
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
@@ -22,6 +21,7 @@ from pareto.sweep import plan
 from pareto.sweep.checked_sweep import make_sweep
 from pareto.sweep.networks import networks_of
 from pareto.sweep.plan import ModelFacts
+from tests.measure.conftest import Printed
 from tests.program import pareto
 from tests.unit.simulated.worlds import MODEL
 
@@ -37,7 +37,7 @@ TESTBEDS = tuple(map(int, os.environ.get("TESTBEDS", "1,2,4,8,16,32").split(",")
 
 
 @pytest.mark.timeout(1800)
-def test_rows_a_second_of_many_testbeds(printed: Callable[[str], None], tmp_path: Path) -> None:
+def test_rows_a_second_of_many_testbeds(printed: Printed, tmp_path: Path) -> None:
     (tmp_path / "w.yaml").write_text(WORLD)
     first = 0.0
     for testbeds in TESTBEDS:
@@ -82,7 +82,7 @@ def rows(out: Path) -> list[dict[str, str]]:
 
 
 @pytest.mark.timeout(1800)
-def test_planning_many_cells(printed: Callable[[str], None]) -> None:
+def test_planning_many_cells(printed: Printed) -> None:
     facts = ModelFacts(tuple((f"p{number}", 1000) for number in range(101)), 0.01)
     for models in (10, 100, 1000):
         sweep = make_sweep({"model": "any", "netem": "10ms-50mbit", "trials": 1, "batch_size": "1,2,3,4,5"})

@@ -6,7 +6,6 @@ Run by `./pareto.sh test --deep tests/measure/test_simulated.py`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from pareto.commands import run
 from pareto.simulated.world import World
 from pareto.sweep.checked_sweep import make_sweep
 from pareto.sweep.sweep import Sweep
+from tests.measure.conftest import Printed
 from tests.unit.simulated.study import rows
 
 pytestmark = pytest.mark.deep
@@ -27,7 +27,7 @@ def sweep(rounds: int) -> Sweep:
     )
 
 
-def test_trials_a_minute_in_memory(printed: Callable[[str], None]) -> None:
+def test_trials_a_minute_in_memory(printed: Printed) -> None:
     rows(sweep(1), World())  # traces the model
     began = time.perf_counter()
     found = rows(sweep(200), World())
@@ -35,9 +35,7 @@ def test_trials_a_minute_in_memory(printed: Callable[[str], None]) -> None:
     printed(f"{len(found)} trials in {seconds:.2f} s: {60 * len(found) / seconds:,.0f} a minute")
 
 
-def test_the_main_job_on_disk(
-    printed: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_main_job_on_disk(printed: Printed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows(sweep(1), World())
     took: list[float] = []
     measure = run.measure

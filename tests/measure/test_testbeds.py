@@ -5,7 +5,6 @@ Run by `./pareto.sh test --deep tests/measure/test_testbeds.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
@@ -13,6 +12,7 @@ import pytest
 
 from pareto.analysis.fronts.front import front
 from pareto.analysis.fronts.indicators import nondominated_in_each
+from tests.measure.conftest import Printed
 from tests.unit.calibration import BINS, table
 from tests.unit.simulated_rounds import by_condition, trials
 
@@ -22,7 +22,7 @@ CONDITIONS, POINTS = 60, 12
 NOISE = 0.01
 
 
-def test_fronts_of_several_testbeds(printed: Callable[[str], None]) -> None:
+def test_fronts_of_several_testbeds(printed: Printed) -> None:
     """A testbed is slower as a whole, by `factor`, and each point there by itself, by `own`; a tenth is invalid."""
     printed("\ntestbeds, rounds, factor, own; wrong on the front; intervals that hold; stated > true (n)")
     printed(" " * 42 + "  ".join(f"{low:.2f}-{high:.2f}     " for low, high in pairwise(BINS)))
