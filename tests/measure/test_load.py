@@ -117,36 +117,25 @@ def test_a_busy_loop_on_a_hosts_core(
     figures.state(f"{name}: its slowdown", float(row[f"{role}_slowdown"]))
 
 
-@pytest.mark.parametrize(
-    ("where", "file", "was", "now"),
-    [
-        (
-            "inside",
-            "pareto/remote/worker/served.py",
-            "resident.stage, payload)\n",
-            f"resident.stage, payload)\n        time.sleep({SLOW_S})\n",
-        ),
-        (
-            "outside",
-            "pareto/remote/backends/pipeline.py",
-            "request.answer(outputs, (own_s,), 0.0)",
-            f"__import__('time').sleep({SLOW_S}) or request.answer(outputs, (own_s,), 0.0)",
-        ),
-    ],
-)
+SLOWED = {
+    "inside": (
+        *("pareto/remote/worker/served.py", "resident.stage, payload)\n"),
+        f"resident.stage, payload)\n        time.sleep({SLOW_S})\n",
+    ),
+    "outside": (
+        *("pareto/remote/backends/pipeline.py", "request.answer(outputs, (own_s,), 0.0)"),
+        f"__import__('time').sleep({SLOW_S}) or request.answer(outputs, (own_s,), 0.0)",
+    ),
+}
+"""By where a server gets slow: a file, and what is put there in place of what."""
+
+
+@pytest.mark.parametrize("where", SLOWED)
 def test_a_server_that_is_slow(
-    workers: Workers,
-    bed: Testbed,
-    prepared: Prepared,
-    tmp_path: Path,
-    figures: Figures,
-    where: str,
-    file: str,
-    was: str,
-    now: str,
+    workers: Workers, bed: Testbed, prepared: Prepared, tmp_path: Path, figures: Figures, where: str
 ) -> None:
     """Inside of its stage the trial is invalid; outside a warning tells that something between them is slow."""
-    with changed(workers, bed, file, was, now):
+    with changed(workers, bed, *SLOWED[where]):
         row, warnings = measured(workers, prepared, tmp_path)
     over_s = float(row["latency_s"]) - float(row["latency_bound_s"])
     figures.state(f"server slow {where}: latency over its bound", 1e3 * over_s, "ms", least=1e3 * SLOW_S)

@@ -59,9 +59,8 @@ def test_shares_of_a_core_that_two_have(busy: subprocess.Popen[bytes], core: int
 
 
 @pytest.mark.parametrize("size", [400_000, 20_000])
-def test_a_baseline_has_no_waits(
-    busy: subprocess.Popen[bytes], core: int, figures: Figures, size: int
-) -> None:
+@pytest.mark.usefixtures("busy")
+def test_a_baseline_has_no_waits(core: int, figures: Figures, size: int) -> None:
     allowed, worked = os.sched_getaffinity(0), list[float]()
 
     def run() -> None:
@@ -76,9 +75,8 @@ def test_a_baseline_has_no_waits(
         share = 100 * served.baseline_s(run) / statistics.fmean(worked)
     finally:
         os.sched_setaffinity(0, allowed)
-    figures.about(
-        f"baseline of {size:,} beside a busy loop, by what it worked", share, "%", aim=100, within=10
-    )
+    name = f"baseline of {size:,} beside a busy loop, by what it worked"
+    figures.about(name, share, "%", aim=100, within=10)
 
 
 def test_units_add_up_to_their_stage(worker: Worker, figures: Figures) -> None:

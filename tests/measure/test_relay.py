@@ -30,6 +30,9 @@ from tests.measure.conftest import Figures
 
 pytestmark = needs_networks
 
+Rate = tuple[str, float | None, float, int, float | None]
+"""A name, a rate and a delay, the bytes to send, and how far off the rate may be."""
+
 
 @pytest.fixture(scope="module")
 def link() -> Iterator[tuple[Net, Relay]]:
@@ -66,7 +69,7 @@ def test_delay(
 
 
 @pytest.mark.parametrize(
-    ("name", "rate_bps", "delay_s", "size", "within"),
+    "case",
     [
         ("unshaped", None, 0.0, 400_000_000, None),
         ("100 ms", None, 0.1, 150_000_000, None),
@@ -77,17 +80,9 @@ def test_delay(
         ("5 Mbit/s, 5 ms", 5e6, 0.005, 1_000_000, 0.03),
     ],
 )
-def test_rate(
-    net: Net,
-    relay: Relay,
-    figures: Figures,
-    name: str,
-    rate_bps: float | None,
-    delay_s: float,
-    size: int,
-    within: float | None,
-) -> None:
+def test_rate(net: Net, relay: Relay, figures: Figures, case: Rate) -> None:
     """Payload of one TCP connection once a quarter has come, and what the relay takes of a core meanwhile."""
+    name, rate_bps, delay_s, size, within = case
     net.offloads(on=rate_bps is None or rate_bps >= SLOW_BPS or not delay_s)
     fields = {"delay_s": delay_s, "rate_bps": rate_bps}
     relay.apply({field: value for field, value in fields.items() if value})
@@ -136,24 +131,16 @@ def test_chance(net: Net, relay: Relay, figures: Figures) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "bucket", "count", "aim_ms", "within_ms"),
+    "case",
     [
         ("20 packets at 5 Mbit/s, a bucket of 32 kB", True, 20, 0.0, 1.0),
         ("41 packets at 5 Mbit/s, a bucket of 32 kB", True, 41, 46.9, 2.0),
         ("20 packets at 5 Mbit/s", False, 20, 46.0, 1.0),
     ],
 )
-def test_bucket(
-    net: Net,
-    relay: Relay,
-    figures: Figures,
-    name: str,
-    bucket: bool,
-    count: int,
-    aim_ms: float,
-    within_ms: float,
-) -> None:
+def test_bucket(net: Net, relay: Relay, figures: Figures, case: tuple[str, bool, int, float, float]) -> None:
     """From the first arrival to the last of full-size packets sent at once."""
+    name, bucket, count, aim_ms, within_ms = case
     burst = {"bucket": {"burst_bytes": 32 << 10, "latency_s": 0.4}} if bucket else {}
     relay.apply({"delay_s": 0.01, "rate_bps": 5e6}, **burst)
     arrivals = sent(net, relay, count, size=1472).arrivals
@@ -167,19 +154,16 @@ def test_short_queue(net: Net, relay: Relay, figures: Figures) -> None:
     arrivals = sent(net, relay, 100, size=1000).arrivals
     delays_ms = sorted(1e3 * arrival.delay_s for arrival in arrivals)
     figures.state("relay: 15 kB queue at 5 Mbit/s, of 100 came", len(arrivals), least=14, most=20)
-    figures.state(
-        "relay: 15 kB queue at 5 Mbit/s and 20 ms, longest", delays_ms[-1], "ms", least=42, most=44.5
-    )
+    name = "relay: 15 kB queue at 5 Mbit/s and 20 ms, longest"
+    figures.state(name, delays_ms[-1], "ms", least=42, most=44.5)
 
 
 def test_trace(net: Net, relay: Relay, figures: Figures) -> None:
     steps = Step(0, 0.01, 4e6), Step(0.1, 0.03, 0.0), Step(0.3, 0.03, 1e6)
     relay.apply(Direction(trace=Trace("walk", 5.0, steps)).to_dict())
     relay.result("restart", position_s=0.0)
-    apart_ms = [
-        (later.came_ns - earlier.came_ns) / 1e6
-        for earlier, later in pairwise(sent(net, relay, 70, size=1000).arrivals)
-    ]
+    pairs = pairwise(sent(net, relay, 70, size=1000).arrivals)
+    apart_ms = [(later.came_ns - earlier.came_ns) / 1e6 for earlier, later in pairs]
     takes_ms, outage = (1000 + HEADERS) * 8 / 4e3, apart_ms.index(max(apart_ms))
     for name, found, aim in (
         ("gaps at 4 Mbit/s", statistics.median(apart_ms[:outage]), takes_ms),

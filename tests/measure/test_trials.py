@@ -112,7 +112,7 @@ def changed(profile: Profile, rate: float, later_s: float) -> Profile:
 
 
 @pytest.mark.parametrize(
-    ("profile", "rate", "later_s", "word"),
+    "case",
     [
         (LINK, 1.0, 0.0, ""),
         *((LINK, rate, 0.0, "rate edge to server") for rate in (0.97, 1.03)),
@@ -121,17 +121,11 @@ def changed(profile: Profile, rate: float, later_s: float) -> Profile:
     ],
 )
 def test_a_probe_finds_what_is_off(
-    workers: Workers,
-    prepared: Prepared,
-    figures: Figures,
-    monkeypatch: pytest.MonkeyPatch,
-    profile: Profile,
-    rate: float,
-    later_s: float,
-    word: str,
+    workers: Workers, prepared: Prepared, figures: Figures, case: tuple[Profile, float, float, str]
 ) -> None:
+    profile, rate, later_s, word = case
     honest = RelayShaper.apply
-    with monkeypatch.context() as patched:
+    with pytest.MonkeyPatch.context() as patched:
         patched.setattr(
             RelayShaper, "apply", lambda shaper, asked: honest(shaper, changed(asked, rate, later_s))
         )

@@ -91,9 +91,7 @@ def test_a_host_encodes_and_decodes_as_the_driver_does(tmp_path: Path, behind: s
     assert all(map(torch.equal, came, codec.for_cut(1).decode(sent, of)))
 
 
-def test_its_random_weights_depend_on_the_seed_alone_and_it_is_another_without_its_cut(
-    tmp_path: Path,
-) -> None:
+def test_its_random_weights_depend_on_the_seed_and_it_is_another_without_its_cut(tmp_path: Path) -> None:
     file = written(tmp_path, LEARNED)
     before = torch.get_rng_state()
     codecs = (own.bound([parse(f"{file}:Bottleneck")], CUTS, seed)[0] for seed in (1, 1, 2))

@@ -163,9 +163,7 @@ def test_what_is_no_frame_of_files_is_refused(frame: torch.Tensor) -> None:
     refusal(BackendError, Camera(CROP, max(map(len, FILES))).decode, (frame,), TAKES)
 
 
-def test_a_file_that_says_it_is_huge_is_not_decoded(
-    monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
-) -> None:
+def test_a_huge_file_is_not_decoded(monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion) -> None:
     monkeypatch.setattr(camera, "MOST_PIXELS", 60 * 40 - 1)
     monkeypatch.setattr(Image.Image, "convert", None)
     assert refusal(ValueError, camera.pixels, FILES[0], CROP) == snapshot

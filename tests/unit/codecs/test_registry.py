@@ -267,9 +267,7 @@ def test_a_users_own_codec_is_called_by_its_class(text: str, named: str) -> None
     assert codec.lossy.text == named.partition("+zstd")[0].partition("+lz4")[0]
 
 
-def test_a_users_own_file_is_where_the_command_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_own_file_is_of_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert parse("./b.py:B+zstd").typed == f"{tmp_path}/b.py:B+zstd:3"
 

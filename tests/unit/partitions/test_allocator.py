@@ -71,9 +71,7 @@ def printed(script: str, *words: str, env: dict[str, str] | None = None) -> str:
         ("", VARIABLES, "default 0"),  # as a program that is deployed with them
     ],
 )
-def test_an_allocator_is_tuned_or_as_the_library_has_it(
-    how: str, variables: dict[str, str], said: str
-) -> None:
+def test_an_allocator_is_tuned_or_as_it_was(how: str, variables: dict[str, str], said: str) -> None:
     usual = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
     assert printed(LARGE, how, env=usual | variables).strip() == said
 

@@ -153,9 +153,7 @@ def test_noise_is_common_to_a_round_or_each_trial_has_its_own(which: str, least:
     ("truth", "status", "fault"),
     [({"rate": 0.8}, "invalid", "rate"), ({"delay": 0.01}, "invalid", "RTT"), ({"rate": 0.99}, "ok", "")],
 )
-def test_a_link_that_is_off_by_more_than_the_tolerance_is_invalid(
-    truth: dict[str, float], status: str, fault: str
-) -> None:
+def test_a_link_may_be_off_by_the_tolerance(truth: dict[str, float], status: str, fault: str) -> None:
     (row,) = rows(sweep(points="2"), world(link=truth, noise=STILL))
     assert row["status"] == status
     assert fault in row["reason"]

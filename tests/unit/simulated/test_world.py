@@ -53,9 +53,7 @@ def test_a_file_of_times_stands_in_place_of_flops(tmp_path: Path) -> None:
      "noise: {kind: white}", "faults: {after: -1}", "times: nowhere.csv", "times: bad.csv", "times: worse.csv",
      "hosts: ["],
 )  # fmt: skip
-def test_a_file_that_cannot_be_used_is_refused_in_one_line(
-    tmp_path: Path, text: str, snapshot: SnapshotAssertion
-) -> None:
+def test_an_unusable_file_is_refused(tmp_path: Path, text: str, snapshot: SnapshotAssertion) -> None:
     (tmp_path / "world.yaml").write_text(text)
     (tmp_path / "bad.csv").write_text("unit,seconds\n1,2\n")
     (tmp_path / "worse.csv").write_text("model,host,unit,seconds\nnet,edge,1,soon\n")

@@ -65,9 +65,7 @@ def assert_is_right(engine: str, run: Run, stage: Stage, payload: Payload) -> No
     assert proof.max_error(outputs, expected) <= allowed(engine)
 
 
-def test_what_is_built_computes_what_the_stage_computes_in_memory_of_its_own(
-    engine: str, built: tuple[Stage, Run]
-) -> None:
+def test_what_is_built_computes_what_the_stage_computes(engine: str, built: tuple[Stage, Run]) -> None:
     stage, run = built
     with torch.inference_mode():
         assert_is_right(engine, run, stage, images())
@@ -77,9 +75,7 @@ def test_what_is_built_computes_what_the_stage_computes_in_memory_of_its_own(
     assert all(map(torch.equal, first, kept)), "a later run does not overwrite an earlier one's results"
 
 
-def test_what_an_engine_traces_leaves_nothing_in_what_is_eager(
-    built: tuple[Stage, Run],
-) -> None:
+def test_what_an_engine_traces_leaves_nothing_in_what_is_eager(built: tuple[Stage, Run]) -> None:
     """The constants that bytes are normalised by are made once; a tracer's stand-ins for them are no tensors."""
     first, _ = built
     with torch.inference_mode():

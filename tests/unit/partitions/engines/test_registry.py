@@ -72,9 +72,7 @@ def test_each_host_has_its_engine() -> None:
         ("edge=onnx+server=compile", (3,), "eager"),
     ],
 )
-def test_what_changes_results_is_what_hosts_with_something_to_do_have(
-    text: str, cuts: tuple[int, ...], lossy: str
-) -> None:
+def test_what_changes_results_is_of_hosts_that_work(text: str, cuts: tuple[int, ...], lossy: str) -> None:
     made = parse(text).lossy(cuts, 7)
     assert made.text == lossy
     assert bool(made.differs) == (lossy != "eager")
