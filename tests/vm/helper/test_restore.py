@@ -19,6 +19,7 @@ pytestmark = pytest.mark.vm
 
 SLOW = Direction(0.1, 5e6).to_dict()
 
+LEFT = "its root qdisc is now a pfifo, set by somebody else: it is left alone"
 FOREIGN = {
     "tbf": "root handle 8001: tbf rate 7mbit burst 20kb latency 300ms",
     "fq_codel": "root handle 5: fq_codel limit 500 flows 256",
@@ -29,9 +30,8 @@ FOREIGN = {
 
 def told_by_tc() -> str:
     commands = (["tc", "-d", what, "show", "dev", "data0"] for what in ("qdisc", "class"))
-    return "".join(
-        subprocess.run(each, capture_output=True, text=True, check=True).stdout for each in commands
-    )
+    done = (subprocess.run(each, capture_output=True, text=True, check=True) for each in commands)
+    return "".join(each.stdout for each in done)
 
 
 @pytest.mark.parametrize("kind", FOREIGN)
@@ -99,32 +99,22 @@ def test_a_qdisc_put_there_meanwhile_is_left_alone(helper: Helper) -> None:
     assert "data0 already has a root qdisc pfifo" in reply["error"]
     assert [kind for kind, *_ in wire.shown()] == ["pfifo"]
     tc("qdisc del dev data0 root")
-
-
-def test_a_qdisc_put_there_meanwhile_is_left_alone_at_the_end(helper: Helper) -> None:
+    helper.ask("restore")
     helper.apply(egress=SLOW)
     tc("qdisc replace dev data0 root handle 9: pfifo limit 9")
-    assert helper.ask("restore")["left"] == [
-        "its root qdisc is now a pfifo, set by somebody else: it is left alone"
-    ]
+    assert helper.ask("restore")["left"] == [LEFT]
     assert [kind for kind, *_ in wire.shown()] == ["pfifo"]
     tc("qdisc del dev data0 root")
 
 
-def test_what_fails_half_way_leaves_nothing(helper: Helper) -> None:
+def test_what_fails_half_way_leaves_nothing_and_numbers_that_do_not_fit_are_refused(helper: Helper) -> None:
     before = told_by_tc()
     # The egress is on when the ingress turns out to be more than netem can do.
-    reply = helper.reply(
-        "apply", interface="data0", address=wire.HERE, egress=SLOW, ingress={"delay_s": 5.0, "jitter_s": 5.0}
-    )
+    where, ingress = {"interface": "data0", "address": wire.HERE}, {"delay_s": 5.0, "jitter_s": 5.0}
+    reply = helper.reply("apply", **where, egress=SLOW, ingress=ingress)
     assert "jitter 5 s is more than netem can do" in reply["error"]
     assert told_by_tc() == before
     assert not list(journal.FOLDER.glob("*"))
-
-
-def test_numbers_that_do_not_fit_are_refused(helper: Helper) -> None:
     bucket = {"burst_bytes": 1 << 30, "latency_s": 0.4}
-    reply = helper.reply(
-        "apply", interface="data0", address=wire.HERE, egress=Direction(0.1, 1e3).to_dict(), bucket=bucket
-    )
+    reply = helper.reply("apply", **where, egress=Direction(0.1, 1e3).to_dict(), bucket=bucket)
     assert "does not fit the kernel's 32 bits" in reply["error"]

@@ -17,6 +17,7 @@ from pareto.remote.link.profile import Direction, Gilbert
 from pareto.remote.link.trace import Step, Trace
 from tests.program import wait_until
 from tests.vm import wire
+from tests.vm.helper.test_restore import LEFT
 from tests.vm.wire import Helper, delay_s, tc
 
 pytestmark = pytest.mark.vm
@@ -179,9 +180,8 @@ def test_a_traces_rates_and_outage_are_seen(helper: Helper) -> None:
     fast = rate_bps(arrivals, 1.15 - begin, 1.95 - begin)
     silent = [each for each in arrivals if 2.1 < each.at_s + begin < 2.5]
     after = min(each.at_s + begin for each in arrivals if each.at_s + begin > 2.5)
-    print(
-        f"trace: {slow / 1e6:.3f} of 2, {fast / 1e6:.3f} of 8 Mbit/s, {len(silent)} in the outage, {after:.3f} s"
-    )
+    rates = f"{slow / 1e6:.3f} of 2, {fast / 1e6:.3f} of 8 Mbit/s"
+    print(f"trace: {rates}, {len(silent)} in the outage, {after:.3f} s")
     assert slow == pytest.approx(2e6, rel=0.05)
     assert fast == pytest.approx(8e6, rel=0.05)
     assert len(silent) <= 2, "all that a change of tbf lets pass"
@@ -230,9 +230,7 @@ def test_a_trace_that_fails_is_told_once(helper: Helper) -> None:
     assert "the trace stopped at" in told["error"]
     assert helper.reply("stats", interface="data0")["ok"]
     assert [kind for kind, *_ in wire.shown()] == ["pfifo"]
-    assert helper.ask("restore")["left"] == [
-        "its root qdisc is now a pfifo, set by somebody else: it is left alone"
-    ]
+    assert helper.ask("restore")["left"] == [LEFT]
     tc("qdisc del dev data0 root")
 
 
