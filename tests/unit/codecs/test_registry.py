@@ -66,6 +66,9 @@ def test_what_is_no_codec_is_refused(text: str) -> None:
 
 def test_the_refusal_says_what_there_is(snapshot: SnapshotAssertion) -> None:
     assert refusal(ValueError, parse, "gzip") == snapshot
+    said = refusal(ValueError, parse, "some/b.py")
+    assert "b.py:Bottleneck" in said
+    assert said == snapshot
 
 
 @pytest.mark.parametrize("text", [*LOSSLESS, *LOSSY, *JOINED])
@@ -125,18 +128,14 @@ def test_uint4_is_packed_as_documented_and_codecs_send_as_few_bytes_as_they_say(
     }
 
 
-@pytest.mark.parametrize("text", ["int8", "int8:channel", "uint4"])
-def test_what_is_not_finite_is_not_quantised(text: str) -> None:
-    for value in (float("nan"), float("inf"), -float("inf")):
-        with pytest.raises(BackendError, match="not finite"):
-            parse(text).encode((torch.tensor([[1.0, value]]),))
-
-
 @pytest.mark.parametrize("text", ["int8", "int8:channel", "uint4", "uint4:channel"])
-def test_values_too_small_for_a_scale_become_zero(text: str) -> None:
+def test_what_is_not_finite_is_not_quantised_and_what_is_too_small_becomes_zero(text: str) -> None:
     """Their scale has no reciprocal in float32: 0 x infinity would be no number."""
     values = torch.tensor([[1e-43, 0.0, -1e-43], [3e-44, 0.0, 5e-44]])
     assert torch.equal(back(text, values)[0], torch.zeros(2, 3))
+    for value in (float("nan"), float("inf"), -float("inf")):
+        with pytest.raises(BackendError, match="not finite"):
+            parse(text).encode((torch.tensor([[1.0, value]]),))
 
 
 def test_equal_values_are_kept() -> None:
@@ -277,12 +276,6 @@ def test_an_own_file_is_of_the_current_folder(tmp_path: Path, monkeypatch: pytes
 def test_what_cannot_stand_with_a_users_own_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         parse(text)
-
-
-def test_of_a_file_alone_it_is_asked_which_codec(snapshot: SnapshotAssertion) -> None:
-    said = refusal(ValueError, parse, "some/b.py")
-    assert "b.py:Bottleneck" in said
-    assert said == snapshot
 
 
 def test_users_own_codecs_of_one_name_are_told_apart(snapshot: SnapshotAssertion) -> None:

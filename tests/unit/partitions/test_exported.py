@@ -136,23 +136,21 @@ def test_the_graph_computes_what_the_module_computes_for_any_batch_size_and_writ
     assert not any(schema.is_mutable for schema in schemas)
 
 
-def test_activations_in_place_are_no_reason_to_take_operators_apart():
-    block = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.ReLU(inplace=True)).to("meta")
-    _, graph = exported_of(block)
-    assert torch.ops.aten.batch_norm.default in operators(graph)
-    assert block[2].inplace
-
-
-def test_parameters_and_scopes_have_the_names_that_the_module_has():
+def test_parameters_and_scopes_have_the_names_that_the_module_has_and_operators_stay_whole():
     module, run = exported(Halves)
     without_counters = {path for path in module.state_dict() if not path.endswith("num_batches_tracked")}
     assert attributes(run.graph) == without_counters
     convolutions = [node for node in run.graph.nodes if node.target is torch.ops.aten.conv2d.default]
     scopes = [[path for path, _ in node.meta["nn_module_stack"].values()] for node in convolutions]
     assert scopes == [["stem"], ["block", "block.0"], ["block", "block.0"]]
+    # Activations in place are no reason to take them apart.
+    block = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.ReLU(inplace=True)).to("meta")
+    _, graph = exported_of(block)
+    assert torch.ops.aten.batch_norm.default in operators(graph)
+    assert block[2].inplace
 
 
-def test_what_depends_on_no_image_is_computed_at_once_and_kept_beside_the_weights():
+def test_what_depends_on_no_image_is_kept_beside_the_weights_and_has_a_value(snapshot):
     structure = Constants().to("meta")
     holder, graph = exported_of(structure)
     kept = {path: buffer for path, buffer in holder.named_buffers() if path != "offset"}
@@ -163,6 +161,9 @@ def test_what_depends_on_no_image_is_computed_at_once_and_kept_beside_the_weight
     calls = {str(target) for target in operators(graph)}
     assert not [call for call in calls if "arange" in call or "meshgrid" in call or "new_ones" in call]
     assert attributes(graph) == {*kept, "offset", "conv.weight", "conv.bias"}
+    structure = Constants().to("meta")
+    structure.gain = structure.gain.to("meta")
+    assert refusal(UntraceableModel, exported_of, structure) == snapshot
 
 
 def test_buffers_may_have_values_and_weights_need_no_memory():
@@ -172,12 +173,6 @@ def test_buffers_may_have_values_and_weights_need_no_memory():
     wide = nn.Linear(3, 1 << 40, device="meta")  # 13 TB
     _, graph = exported_of(named("Wide", widened, lambda: {"wide": wide, "scale": torch.full((1,), 2.0)})())
     assert operators(graph)[-2:] == [torch.ops.aten.linear.default, torch.ops.aten.mul.Tensor]
-
-
-def test_a_constant_without_a_value_is_to_be_a_buffer(snapshot):
-    structure = Constants().to("meta")
-    structure.gain = structure.gain.to("meta")
-    assert refusal(UntraceableModel, exported_of, structure) == snapshot
 
 
 @pytest.mark.parametrize("build", REFUSED)

@@ -96,13 +96,10 @@ def test_each_point_is_proved(file, tmp_path, builder, live_tensors, dtypes):
     assert output.std() > 0.1
 
 
-def test_block_points_of_a_transformer(file, tmp_path):
+def test_block_points_of_a_transformer_and_a_model_that_only_torch_export_traces(file, tmp_path):
     model = load_own(f"{file}:tokens", tmp_path, Cuts())
     assert names(model.points) == ["input", "embedding", "first", "second", "mean", "output"]
     assert model.points[0].payload_bytes == 7 * 8
-
-
-def test_a_model_that_only_torch_export_traces(file, tmp_path):
     model = load_own(f"{file}:Looping", tmp_path, Cuts("op", 9))
     assert model.traced_by == "torch.export"
     assert [one.name for one in model.inputs] == ["keep", "ids"]

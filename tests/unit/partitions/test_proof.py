@@ -52,19 +52,13 @@ def proved(model):
     return list(proof.prove(model, images))
 
 
-def test_every_point_of_a_good_model(loaded):
+def test_every_point_of_a_good_model_and_none_of_a_graph_that_is_not_the_module(loaded):
     found = proved(loaded())
     assert found == [proof.PointProof(point, 0.0, bitwise=True, parted=True) for point in range(LAST + 1)]
-
-
-def test_images_that_come_as_bytes(loaded):
     model = loaded(dtype="uint8")
     images = torch.randint(256, (2, 3, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
     assert all(found.bitwise and found.parted for found in proof.prove(model, images))
     assert proof.max_error(proof.reference(model, images), proof.reference(model, images.flip(3))) > 0.01
-
-
-def test_the_whole_is_the_module_and_not_its_graph(loaded):
     found = proved(loaded("Another"))
     assert all(not it.bitwise and it.error > 0.1 for it in found)
 
@@ -82,15 +76,12 @@ def off(work, applies=lambda start, end: True):
     return Off
 
 
-def test_one_bit_is_seen(loaded):
+def test_one_bit_is_seen_and_what_is_no_number_is_no_proof(loaded):
     """Of a last stage that is not the whole model."""
     kind = off(lambda it: it.nextafter(it + 1), lambda start, end: 0 < start < end == LAST)
     found = proved(loaded(kind=kind))
     assert [it.bitwise for it in found] == [it.point in (0, LAST) for it in found]
     assert all(0 < it.error < 1e-5 for it in found[1:-1])
-
-
-def test_what_is_no_number_is_no_proof(loaded):
     found = proved(loaded(kind=off(lambda it: it * math.nan)))
     assert {(it.error, it.bitwise) for it in found} == {(math.inf, False)}
 
@@ -165,12 +156,6 @@ def test_weights_held_elsewhere_or_without_need_are_seen(loaded, kind):
     assert [it.parted for it in found] == [it.point in (0, LAST) for it in found]
 
 
-def test_an_error_is_stated_no_closer_than_it_is() -> None:
-    errors = {3e-7: "within 1e-6", 1e-6: "within 1e-6", 0.0: "equal", 0.5: proof.NO}
-    found = (proof.PointProof(1, parted=True, bitwise=False, error=error) for error in errors)
-    assert [*map(proof.word, found)] == [*errors.values()]
-
-
 def test_an_error_is_a_share_of_the_largest_value() -> None:
     one = torch.tensor([1.0, -2.0])
     assert proof.max_error([one], [one]) == 0
@@ -182,9 +167,6 @@ def test_an_error_is_a_share_of_the_largest_value() -> None:
         assert proof.max_error([one], [broken]) == math.inf
         assert proof.max_error([one, broken], [one, one]) == math.inf
     assert proof.max_error([broken], [broken]) == math.inf, "it proves nothing"
-
-
-def test_what_is_infinite_in_both_is_equal_and_both_parts_of_a_complex_number_count() -> None:
     masked = torch.tensor([1.0, -math.inf])
     assert proof.max_error([masked], [masked]) == 0
     assert proof.max_error([masked], [-masked]) == math.inf
@@ -192,6 +174,12 @@ def test_what_is_infinite_in_both_is_equal_and_both_parts_of_a_complex_number_co
     waves = torch.tensor([1.0 + 2.0j])
     assert proof.max_error([waves], [waves]) == 0
     assert proof.max_error([waves.conj()], [waves]) == 2
+    numbers = torch.tensor([[7, 100_000]])
+    assert proof.max_error([numbers], [numbers]) == 0, "whole ones are equal or not"
+    assert proof.max_error([numbers + 1], [numbers]) == 1
+    errors = {3e-7: "within 1e-6", 1e-6: "within 1e-6", 0.0: "equal", 0.5: proof.NO}
+    found = (proof.PointProof(1, parted=True, bitwise=False, error=error) for error in errors)
+    assert [*map(proof.word, found)] == [*errors.values()]
 
 
 def detected(classes: int) -> Tensor:
@@ -230,9 +218,3 @@ def test_what_has_fewer_values_than_there_are_of_them_is_no_column() -> None:
     logits[0, :, 3] = 0
     noisy = logits + 1e-6 * logits.abs().max()
     assert proof.max_error([noisy], [logits]) < 2e-6
-
-
-def test_whole_numbers_are_equal_or_not() -> None:
-    numbers = torch.tensor([[7, 100_000]])
-    assert proof.max_error([numbers], [numbers]) == 0
-    assert proof.max_error([numbers + 1], [numbers]) == 1

@@ -129,14 +129,11 @@ def test_no_auxiliary_head_no_input_transform_no_warning(name):
     assert not [key for key in model.state_dict() if key.startswith(("aux", "Aux"))]
 
 
-def test_build_is_ready_for_inference_and_follows_the_rng():
+def test_a_build_is_ready_for_inference_and_a_structure_has_no_parameters_in_memory():
     first, again = (torch.manual_seed(1) and registry.build("squeezenet1_1") for _ in range(2))
     assert not first.training
     assert not any(parameter.requires_grad for parameter in first.parameters())
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
-
-
-def test_a_structure_has_real_buffers_and_no_parameters_in_memory():
     structure = registry.build_structure("swin_t")
     assert {parameter.device.type for parameter in structure.parameters()} == {"meta"}
     index = structure.get_buffer("features.1.0.attn.relative_position_index")

@@ -54,12 +54,15 @@ def adaptive(tmp_path):
     return file
 
 
-def test_without_a_chain_it_cannot_be_cut(adaptive, snapshot):
+def test_it_cannot_be_cut_without_a_chain_or_with_one_of_others(adaptive, snapshot):
     by_fx, _, by_export = refusal(UntraceableModel, model.outline, recipe_of(adaptive, Cuts())).partition(
         "; "
     )
     assert "Adaptive" in by_fx  # and why, in the words of torch
     assert by_export == snapshot
+    structure = registry.build_structure(recipe_of(adaptive, Cuts()).name)
+    shape, chain = (Input((3, 16, 16)),), ("stem", "gate", "head")
+    assert refusal(UntraceableModel, tracing.trace, structure, shape, chain) == snapshot
 
 
 def test_a_chain_is_cut_between_its_submodules_and_computes_what_the_model_computes(adaptive, tmp_path):
@@ -71,12 +74,6 @@ def test_a_chain_is_cut_between_its_submodules_and_computes_what_the_model_compu
     for sign in (1, -1):  # on either side of the branch
         images = sign * torch.rand(2, 3, 16, 16)
         assert all(it.bitwise and it.parted for it in proof.prove(made, images))
-
-
-def test_a_submodule_that_is_not_there_is_told_with_those_that_are(adaptive, snapshot):
-    structure = registry.build_structure(recipe_of(adaptive, Cuts()).name)
-    shape, chain = (Input((3, 16, 16)),), ("stem", "gate", "head")
-    assert refusal(UntraceableModel, tracing.trace, structure, shape, chain) == snapshot
 
 
 def test_a_value_that_decides_a_branch_may_be_on_the_meta_device():

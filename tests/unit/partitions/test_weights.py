@@ -93,7 +93,7 @@ def test_a_state_dict_that_does_not_fit_is_refused(spoil, tmp_path, snapshot):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_reader_reads_what_is_asked_for_and_no_more(tmp_path):
+def test_a_reader_reads_what_is_asked_for_and_no_more_in_the_models_dtype(tmp_path):
     state = seeded(SMALL, 3).state_dict()
     made = weights.make(SMALL, "seeded", 3, tmp_path)
     reader = weights.Reader([made.path], SMALL)
@@ -106,9 +106,6 @@ def test_a_reader_reads_what_is_asked_for_and_no_more(tmp_path):
     assert [dict(reader.read([]))] == [{}]
     assert made.digest not in Path("/proc/self/maps").read_text(), "nothing of the file stays mapped, or open"
     assert not [fd for fd in Path("/proc/self/fd").iterdir() if made.digest in str(fd.resolve())]
-
-
-def test_what_a_reader_reads_has_the_models_dtype(tmp_path):
     state = {key: tensor.half() for key, tensor in seeded(SMALL, 3).state_dict().items()}
     save_file(state, tmp_path / "half.safetensors")
     read = weights.read(tmp_path / "half.safetensors", SMALL)
@@ -137,7 +134,7 @@ def refused(file, tmp_path):
     return refusal(UserError, weights.make, SMALL, str(file), 0, tmp_path / "out")
 
 
-def test_a_bad_file_is_one_clear_line(tmp_path, snapshot):
+def test_a_bad_file_is_one_clear_line_and_code_in_a_pickle_is_not_run(tmp_path, snapshot):
     contents = {"no.pt": None, "empty.pt": b"", "garbage.pt": b"garbage"}
     contents |= {"empty.safetensors": b"", "garbage.safetensors": b"garbage garbage"}
     said = []
@@ -149,9 +146,6 @@ def test_a_bad_file_is_one_clear_line(tmp_path, snapshot):
     (tmp_path / "weights.onnx").touch()
     torch.save([1, 2], tmp_path / "other.pt")
     assert [*said, *(refused(tmp_path / name, tmp_path) for name in ("weights.onnx", "other.pt"))] == snapshot
-
-
-def test_code_in_a_pickle_is_not_run(tmp_path):
     torch.save(Evil(), tmp_path / "other.pt")
     (tmp_path / "text.pth").write_text("no pickle at all")
     for file in ("other.pt", "text.pth"):
@@ -166,6 +160,10 @@ def test_pretrained_weights_that_cannot_be_had(monkeypatch, tmp_path, snapshot):
 
     monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", offline)
     assert refusal(UserError, weights.make, SMALL, "pretrained", 0, tmp_path) == snapshot
+    file = tmp_path / "model_of_test_weights.py"
+    file.write_text("from torch import nn\ndef build():\n    return nn.Conv2d(3, 4, 1)\n")
+    name = registry.canonical(f"{file}:build")
+    assert refusal(UserError, weights.make, name, "pretrained", 0, tmp_path) == snapshot
 
 
 @pytest.mark.parametrize(
@@ -176,9 +174,7 @@ def test_pretrained_weights_that_cannot_be_had(monkeypatch, tmp_path, snapshot):
         ("deeplabv3_mobilenet_v3_large", "aux_classifier."),  # which the model runs
     ],
 )
-def test_pretrained_weights_lose_auxiliary_heads_that_the_model_does_not_run(
-    name, head, monkeypatch, tmp_path
-):
+def test_pretrained_weights_lose_auxiliary_heads_that_do_not_run(name, head, monkeypatch, tmp_path):
     is_run = head == "aux_classifier."
     whole = registry.build(name) if is_run else models.get_model(name, aux_logits=True, init_weights=False)
     published, download = whole.state_dict(), "torchvision.models._api.load_state_dict_from_url"
@@ -187,13 +183,6 @@ def test_pretrained_weights_lose_auxiliary_heads_that_the_model_does_not_run(
     written = weights.read(weights.make(name, "pretrained", 0, tmp_path).path, name)
     assert written.keys() == (published if is_run else registry.build_structure(name).state_dict()).keys()
     assert all(torch.equal(tensor, published[key]) for key, tensor in written.items())
-
-
-def test_a_users_own_model_has_no_pretrained_weights(tmp_path, snapshot):
-    file = tmp_path / "model_of_test_weights.py"
-    file.write_text("from torch import nn\ndef build():\n    return nn.Conv2d(3, 4, 1)\n")
-    name = registry.canonical(f"{file}:build")
-    assert refusal(UserError, weights.make, name, "pretrained", 0, tmp_path) == snapshot
 
 
 TEXT = """
@@ -304,15 +293,12 @@ def assert_refused(name, folder, said):
     assert "weights_only" not in line
 
 
-def test_the_head_of_a_published_model_follows_the_weights(tmp_path):
+def test_the_head_of_a_model_follows_the_weights_where_it_can(tmp_path, name):
     state = registry.build("squeezenet1_1@7").state_dict()
     torch.save({"net": prefixed(state, "module.")}, tmp_path / "own.pth")
     torch.save({key: one for key, one in state.items() if "0" not in key}, tmp_path / "another.pth")
     assert weights.classes("squeezenet1_1", str(tmp_path / "own.pth")) == 7
     assert weights.classes("squeezenet1_1@7", str(tmp_path / "own.pth")) == 0
     assert weights.classes("squeezenet1_1", "seeded") == 0
-
-
-def test_no_other_head_is_looked_for_where_none_can_follow(name, tmp_path):
     torch.save(state_of(name) | {"3.bias": torch.zeros(7)}, tmp_path / "other.pth")
     assert weights.classes(name, str(tmp_path / "other.pth")) == 0

@@ -99,7 +99,7 @@ def test_hosts_between_decode_and_encode() -> None:
     assert coded["status"] == plain["status"] == "ok"
 
 
-def test_many_requests_in_flight_keep_the_slowest_step_busy() -> None:
+def test_many_requests_keep_the_slowest_step_busy_and_wait_for_a_busy_server_only() -> None:
     hosts = {"edge": {"per_unit": 0.02}, "server": {"per_unit": 0.01}}
     chosen = sweep(points="3", in_flight="1,auto")
     alone, many = by("in_flight", rows(chosen, world(hosts=hosts, noise=STILL)))
@@ -107,10 +107,7 @@ def test_many_requests_in_flight_keep_the_slowest_step_busy() -> None:
     assert many["bound_by"] == many["busiest"] == "edge"
     assert many["busiest_utilization"] == pytest.approx(1, rel=0.01)
     assert many["throughput_ips"] == pytest.approx(1 / many["edge_s"], rel=0.01)
-
-
-def test_requests_wait_for_a_busy_server_and_not_for_a_busy_edge() -> None:
-    """An edge begins a request when it is free for it; before the server they queue, by Little's law all in flight."""
+    # An edge begins a request when it is free for it; before the server they queue, by Little's law all in flight.
     for edge_s, server_s in ((0.02, 0.01), (0.01, 0.02)):
         hosts = {"edge": {"per_unit": edge_s}, "server": {"per_unit": server_s}}
         chosen = sweep(points="3", in_flight="1,8", trials=1)
