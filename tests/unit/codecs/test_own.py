@@ -122,7 +122,7 @@ def test_bytes_of_any_length_up_to_the_declared_one_with_nothing_behind(tmp_path
         assert steps[1].varies is varies
 
 
-def test_modules_among_its_attributes_travel(tmp_path: Path) -> None:
+def test_modules_among_its_attributes_travel_and_a_function_may_make_it(tmp_path: Path) -> None:
     returned = "return (self.layer(tensors[0]),)"
     text = simple(returned, returned, "def __init__(self): self.layer = nn.Conv2d(6, 6, 1)")
     codec = at_stem(written(tmp_path, text))
@@ -130,6 +130,10 @@ def test_modules_among_its_attributes_travel(tmp_path: Path) -> None:
     assert {*own.state_of(steps)} == {"1.layer.weight", "1.layer.bias"}
     sent = codec.encode(payload())
     assert torch.equal(on_a_host(codec, tmp_path).for_cut(1).encode(payload())[0], sent[0])
+    text = simple("return (-tensors[0],)", "return (-tensors[0],)") + "\ndef negative():\n    return Own()\n"
+    codec = at_stem(written(tmp_path, text), "negative")
+    assert codec.text == "negative"
+    assert torch.equal(codec.encode(payload())[0], -payload()[0])
 
 
 def test_trained_weights_are_read_on_the_driver_only(tmp_path: Path) -> None:
@@ -151,13 +155,6 @@ def test_trained_weights_are_read_on_the_driver_only(tmp_path: Path) -> None:
     assert torch.equal(on_a_host(codec, tmp_path).for_cut(1).encode(payload())[0], payload()[0] @ weight.T)
     with pytest.raises(UserError, match=r"no weights for codec Own: .*No such file"):
         at_stem(file)
-
-
-def test_a_codec_may_be_a_function_that_makes_one(tmp_path: Path) -> None:
-    text = simple("return (-tensors[0],)", "return (-tensors[0],)") + "\ndef negative():\n    return Own()\n"
-    codec = at_stem(written(tmp_path, text), "negative")
-    assert codec.text == "negative"
-    assert torch.equal(codec.encode(payload())[0], -payload()[0])
 
 
 def test_what_comes_of_another_layout_is_refused(tmp_path: Path) -> None:

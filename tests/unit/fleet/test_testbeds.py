@@ -76,7 +76,9 @@ def test_what_cannot_be_a_fleet_is_one_line(options: dict[str, str], names: str)
     assert "\n" not in str(refused.value)
 
 
-def test_a_cluster_has_its_own_testbeds(tmp_path: Path) -> None:
+def test_a_cluster_has_its_own_testbeds_and_what_is_no_sweep_takes_one(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="name one testbed"):
+        make_sweep({"model": MODEL, "testbed": "simulated*2"})
     pytest.importorskip("distributed")
     words = certificates(tmp_path / "lab")
     named = dict(zip(("tls_ca_file", "tls_cert", "tls_key"), words[1::2], strict=True))
@@ -85,8 +87,3 @@ def test_a_cluster_has_its_own_testbeds(tmp_path: Path) -> None:
     Path(named["tls_key"]).write_text("garbage")
     with pytest.raises(UserError, match="are no certificates"):
         Job(sweep(cluster="tls://lab", **named), 0.0, dry_run=True)
-
-
-def test_a_command_that_is_no_sweep_takes_one_testbed() -> None:
-    with pytest.raises(UserError, match="name one testbed"):
-        make_sweep({"model": MODEL, "testbed": "simulated*2"})

@@ -20,7 +20,7 @@ def test_without_a_file_there_is_a_usual_world() -> None:
     assert usual.speed("edge").gflops < usual.speed("middle1").gflops < usual.speed("server").gflops
 
 
-def test_quantities_have_their_units(tmp_path: Path) -> None:
+def test_quantities_have_their_units_and_a_file_of_times_stands_in_place_of_flops(tmp_path: Path) -> None:
     (tmp_path / "world.yaml").write_text(
         "hosts: {edge: {gflops: 2, per_unit: 30us}}\n"
         "noise: {kind: heavy, request: 10%, trial: 0, round: 0.05}\n"
@@ -36,9 +36,6 @@ def test_quantities_have_their_units(tmp_path: Path) -> None:
     assert (found.faults.failed, found.faults.lost, found.faults.after) == (0.02, "edge", 20)
     assert (found.engine_share("onnx"), found.engine_share("eager")) == (0.4, 1.0)
     assert (found.requests, found.seed) == (10, 7)
-
-
-def test_a_file_of_times_stands_in_place_of_flops(tmp_path: Path) -> None:
     (tmp_path / "units.csv").write_text("model,host,unit,seconds\nnet,edge,2,0.25\n")
     (tmp_path / "world.yaml").write_text("hosts: {edge: {gflops: 1, per_unit: 0ms}}\ntimes: units.csv\n")
     found = load(f"simulated:{tmp_path}/world.yaml")
