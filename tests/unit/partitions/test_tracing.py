@@ -182,8 +182,9 @@ outline = model.outline(Recipe("mobilenet_v2"))
 print(len(outline.points))
 """
 ASKED_BY_TORCHVISION = """
-import pareto.partitions.compiler, sys, torch
-partitions.compiler.put_off()
+from pareto.partitions import compiler
+import sys, torch
+compiler.put_off()
 from torch._dynamo.utils import is_compile_supported
 print("torch._dynamo.eval_frame" in sys.modules, hasattr(torch._dynamo, "__file__"))
 marked = torch._dynamo.disable(lambda: 3)
@@ -191,7 +192,7 @@ print(marked(), "torch._dynamo.eval_frame" in sys.modules)
 print(is_compile_supported("cpu"), "torch._dynamo.eval_frame" in sys.modules, marked())
 from torch._dynamo.eval_frame import OptimizedModule
 print(OptimizedModule.__name__)
-partitions.compiler.put_off()
+compiler.put_off()
 print(torch._dynamo.is_compiling())
 """
 
