@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -41,8 +41,7 @@ def as_bytes(tensors: Tensors) -> bytes:
     return b"".join(map(bytes, wire.views(tensors)))
 
 
-@dataclass(frozen=True)
-class Said:
+class Said(NamedTuple):
     """A message, as `said` reads it. seconds: of each stage, and of serialising."""
 
     kind: Kind
@@ -86,20 +85,6 @@ def said(data: bytes, forms: Mapping[Kind, wire.Form | None]) -> tuple[list[Said
     return found, ""
 
 
-def spoiled(messages: Sequence[bytes], chance: random.Random) -> bytes:
-    """A stream of these messages in which one thing is wrong, or nothing."""
-    return chance.choice(_WAYS)(list(messages), chance)
-
-
-def _of_one(change: Callable[[bytes, random.Random], bytes]) -> Callable[[list[bytes], random.Random], bytes]:
-    def spoil(messages: list[bytes], chance: random.Random) -> bytes:
-        which = chance.randrange(len(messages))
-        messages[which] = change(messages[which], chance)
-        return b"".join(messages)
-
-    return spoil
-
-
 def one_byte(data: bytes, chance: random.Random, of: slice = slice(None)) -> bytes:
     places = range(*of.indices(len(data)))
     if not places:
@@ -108,28 +93,14 @@ def one_byte(data: bytes, chance: random.Random, of: slice = slice(None)) -> byt
     return data[:at] + bytes([data[at] ^ chance.randrange(1, 256)]) + data[at + 1 :]
 
 
-_one_byte_of_the_head = partial(one_byte, of=slice(HEAD))
-_one_byte_of_a_descriptor = partial(one_byte, of=slice(HEAD, HEAD + wire.DESCRIPTOR.size))
+def _put(data: bytes, at: int, new: bytes) -> bytes:
+    return data[:at] + new + data[at + len(new) :]
 
 
 def _a_lying_size(data: bytes, chance: random.Random) -> bytes:
     size = int.from_bytes(data[HEAD - 8 : HEAD], "big")
     lie = chance.choice((*LIES, size + 1, size + 8, 2 * size, max(0, size - 1)))
-    return data[: HEAD - 8] + lie.to_bytes(8, "big") + data[HEAD:]
-
-
-def _a_lying_number(data: bytes, chance: random.Random) -> bytes:
-    return data[:8] + chance.choice(LIES).to_bytes(8, "big") + data[16:]
-
-
-def _an_impossible_time(data: bytes, chance: random.Random) -> bytes:
-    at = 32 + 8 * chance.randrange(8)
-    return data[:at] + struct.pack("!d", chance.choice(SECONDS)) + data[at + 8 :]
-
-
-def _a_lying_count(data: bytes, chance: random.Random) -> bytes:
-    at = chance.choice((6, 7, 24))  # kind, tensors, stages
-    return data[:at] + bytes([chance.randrange(256)]) + data[at + 1 :]
+    return _put(data, HEAD - 8, lie.to_bytes(8, "big"))
 
 
 def _of_another_kind(data: bytes, chance: random.Random) -> bytes:
@@ -137,48 +108,52 @@ def _of_another_kind(data: bytes, chance: random.Random) -> bytes:
     return wire.message(chance.choice(list(Kind)), size) + b"\x1b[2J" + chance.randbytes(max(0, size - 4))
 
 
-def _noise(_: bytes, chance: random.Random) -> bytes:
-    return chance.randbytes(chance.randrange(2 * HEAD))
+def _times(data: bytes, chance: random.Random) -> bytes:
+    return _put(data, 32 + 8 * chance.randrange(8), struct.pack("!d", chance.choice(SECONDS)))
 
 
-def _as_they_are(messages: list[bytes], _: random.Random) -> bytes:
-    return b"".join(messages)
-
-
-def _one_again(messages: list[bytes], chance: random.Random) -> bytes:
-    messages.insert(chance.randrange(len(messages) + 1), chance.choice(messages))
-    return b"".join(messages)
-
-
-def _out_of_order(messages: list[bytes], chance: random.Random) -> bytes:
-    chance.shuffle(messages)
-    return b"".join(messages)
-
-
-def _cut_short(messages: list[bytes], chance: random.Random) -> bytes:
-    data = b"".join(messages)
-    return data[: chance.randrange(len(data))]
-
-
-def _something_lost(messages: list[bytes], chance: random.Random) -> bytes:
-    data = b"".join(messages)
+def _cut_out(data: bytes, chance: random.Random) -> bytes:
     begin = chance.randrange(len(data))
     return data[:begin] + data[begin + chance.randrange(1, 40) :]
 
 
-def _something_added(messages: list[bytes], chance: random.Random) -> bytes:
-    data = b"".join(messages)
+def _added(data: bytes, chance: random.Random) -> bytes:
     begin = chance.randrange(len(data) + 1)
     return data[:begin] + chance.randbytes(chance.randrange(1, 40)) + data[begin:]
 
 
-_WAYS = (
-    *(_as_they_are, _one_again, _out_of_order, _cut_short, _something_lost, _something_added),
-    *map(
-        _of_one, (one_byte, _one_byte_of_the_head, _one_byte_of_a_descriptor, _a_lying_size, _a_lying_number)
-    ),
-    *map(_of_one, (_an_impossible_time, _a_lying_count, _of_another_kind, _noise)),
+Way = Callable[[bytes, random.Random], bytes]
+_OF_ONE: tuple[Way, ...] = (
+    one_byte,
+    partial(one_byte, of=slice(HEAD)),
+    partial(one_byte, of=slice(HEAD, HEAD + wire.DESCRIPTOR.size)),
+    _a_lying_size,
+    lambda data, chance: _put(data, 8, chance.choice(LIES).to_bytes(8, "big")),  # number
+    _times,
+    lambda data, chance: _put(data, chance.choice((6, 7, 24)), chance.randbytes(1)),  # kind, tensors, stages
+    _of_another_kind,
+    lambda _, chance: chance.randbytes(chance.randrange(2 * HEAD)),
 )
+_OF_ALL: tuple[Way, ...] = (
+    lambda data, _: data,
+    lambda data, chance: data[: chance.randrange(len(data))],
+    _cut_out,
+    _added,
+)
+
+
+def spoiled(messages: Sequence[bytes], chance: random.Random) -> bytes:
+    """A stream of these messages in which one thing is wrong, or nothing."""
+    made, way = list(messages), chance.choice(("again", "shuffled", *_OF_ALL, *_OF_ONE))
+    which = chance.randrange(len(made))
+    if way == "again":
+        made.insert(chance.randrange(len(made) + 1), made[which])
+    elif way == "shuffled":
+        chance.shuffle(made)
+    elif way in _OF_ONE:
+        made[which] = way(made[which], chance)
+    stream = b"".join(made)
+    return way(stream, chance) if way in _OF_ALL else stream
 
 
 @dataclass

@@ -15,7 +15,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from tests.program import wait_until
 from tests.unit import chain_host
-from tests.unit.backends.seals import keys
+from tests.unit.backends.builders import keys
 from tests.unit.chain_host import INPUTS, TCP
 from tests.unit.forked import Forked, context
 
@@ -26,9 +26,18 @@ MANY = 2000
 each_backend = pytest.mark.parametrize("backend", [*TCP, "rpc"])
 
 
-class Chain:
+def results(reply: dict[str, Any]) -> list[Any]:
+    assert reply["ok"], reply
+    return sorted(reply["result"]["outputs"])
+
+
+def plus(added: int, tensors: int = 1) -> list[Any]:
+    return [[which, [which + added] * tensors] for which in range(INPUTS)]
+
+
+class Chain(ExitStack):
     def __init__(self) -> None:
-        self._undo = ExitStack()
+        super().__init__()
         self._barrier = context.Barrier(len(ROLES))
         self.hosts: dict[str, Forked] = {}
         self._ports: dict[str, dict[str, int]] = {}
@@ -38,7 +47,7 @@ class Chain:
         self.connect()
 
     def start(self, role: str) -> None:
-        self.hosts[role] = self._undo.enter_context(closing(Forked(chain_host.serve, self._barrier)))
+        self.hosts[role] = self.enter_context(closing(Forked(chain_host.serve, self._barrier)))
         if role != "edge":
             self._ports[role] = self.hosts[role].result("listen", address=ADDRESSES[role], keys=self._keys)
 
@@ -49,63 +58,39 @@ class Chain:
 
     def connect(self) -> None:
         self.reconnect()
-        port = self.hosts["server"].result("rendezvous")
+        where = {"hosts": ROLES, "port": self.hosts["server"].result("rendezvous")}
         with ThreadPoolExecutor() as pool:  # they wait for each other
-            list(
-                pool.map(
-                    lambda role: self.hosts[role].result("join", role=role, hosts=ROLES, port=port), ROLES
-                )
-            )
-
-    def close(self) -> None:
-        self._undo.close()
+            list(pool.map(lambda role: self.hosts[role].result("join", role=role, **where), ROLES))
 
     def stage(
         self,
         backend: str,
         seconds: float = 0.0,
-        *,
         kinds: tuple[str, str] = ("adds", "adds"),
         graph: str = "graph",
-        results: int = 1,
         end: int = 2,
-        width: int = 8,
-        meeting: int = 0,
+        **more: int,
     ) -> None:
-        """graph: that the middle asks the server for. end: position of the last host that takes part.
-
-        meeting: each of so many requests is worked on while all hosts are at work.
-        """
+        """graph: that the middle asks the server for. end: position of the last host that takes part. more: results,
+        width; meeting: each of so many requests is worked on while all hosts are at work."""
+        fields: dict[str, Any] = {"results": 1, "width": 8, "meeting": 0, **more}
+        fields |= {"backend": backend, "seconds": seconds}
         for position, role in enumerate(ROLES[: end + 1]):
-            self.hosts[role].result(
-                "stage",
-                backend=backend,
-                position=position,
-                onward=None if position == end else graph if position == 1 else "graph",
-                seconds=seconds,
-                kind=kinds[max(0, position - 1)],
-                results=results,
-                width=width,
-                meeting=meeting,
-            )
+            fields["onward"] = None if position == end else graph if position == 1 else "graph"
+            self.hosts[role].result("stage", position=position, kind=kinds[max(0, position - 1)], **fields)
 
     def run(self, backend: str, *, requests: int = 12, depth: int = 6, width: int = 8) -> Any:
         return self.hosts["edge"].reply("run", backend=backend, requests=requests, depth=depth, width=width)
 
+    def heals(self, backend: str) -> None:
+        self.stage(backend)
+        assert results(self.run(backend)) == plus(2)
+
 
 @pytest.fixture(scope="module")
 def chain() -> Iterator[Chain]:
-    with closing(Chain()) as chain:
+    with Chain() as chain:
         yield chain
-
-
-def results(reply: dict[str, Any]) -> list[Any]:
-    assert reply["ok"], reply
-    return sorted(reply["result"]["outputs"])
-
-
-def plus(added: int, tensors: int = 1) -> list[Any]:
-    return [[which, [which + added] * tensors] for which in range(INPUTS)]
 
 
 @each_backend
@@ -145,7 +130,10 @@ def test_memory_is_flat_over_thousands_of_requests(chain: Chain, backend: str) -
 
 
 @each_backend
-def test_a_chain_can_end_before_its_last_host(chain: Chain, backend: str) -> None:
+def test_a_chain_is_warmed_and_can_end_before_its_last_host(chain: Chain, backend: str) -> None:
+    for role in BEHIND:
+        chain.hosts[role].result("warm", backend=backend, nbytes=100_000)
+    chain.heals(backend)
     chain.stage(backend, end=1)
     reply = chain.run(backend)
     assert results(reply) == plus(1)
@@ -153,19 +141,9 @@ def test_a_chain_can_end_before_its_last_host(chain: Chain, backend: str) -> Non
 
 
 @each_backend
-def test_each_host_warms_the_link_behind_it(chain: Chain, backend: str) -> None:
-    for role in BEHIND:
-        chain.hosts[role].result("warm", backend=backend, nbytes=100_000)
-    chain.stage(backend)
-    assert results(chain.run(backend)) == plus(2)
-
-
-@each_backend
 @pytest.mark.parametrize("role", ["middle1", "server"])
 @pytest.mark.timeout(60)
-def test_a_fault_reaches_the_edge_with_its_host_and_the_next_connect_heals(
-    chain: Chain, backend: str, role: str, snapshot: SnapshotAssertion
-) -> None:
+def test_a_fault_reaches_the_edge(chain: Chain, backend: str, role: str, snapshot: SnapshotAssertion) -> None:
     errors = []
     for requests, depth in ((2, 2), (100, 64)):  # a fault when all is sent, and in the middle of sending
         kinds = ("at fault", "adds") if role == "middle1" else ("adds", "at fault")
@@ -173,33 +151,26 @@ def test_a_fault_reaches_the_edge_with_its_host_and_the_next_connect_heals(
         errors.append(chain.run(backend, requests=requests, depth=depth)["error"])
         chain.connect()
     assert errors == snapshot
-    chain.stage(backend)
-    assert results(chain.run(backend)) == plus(2)
+    chain.heals(backend)
 
 
 @each_backend
 @pytest.mark.timeout(60)
 def test_another_model_further_on_is_refused(chain: Chain, backend: str, snapshot: SnapshotAssertion) -> None:
+    """After a fault the hosts behind still work on what was sent."""
     chain.stage(backend, graph="another")
     assert chain.run(backend, requests=100, depth=64)["error"] == snapshot
     chain.connect()
-
-
-@each_backend
-@pytest.mark.timeout(60)
-def test_meeting_anew_waits_until_all_that_came_is_answered(chain: Chain, backend: str) -> None:
-    """After a fault the hosts behind still work on what was sent."""
     chain.stage(backend, 0.01, kinds=("at fault", "adds"))
     assert not chain.run(backend, requests=100, depth=64)["ok"]
     chain.connect()
-    chain.stage(backend)
-    assert results(chain.run(backend)) == plus(2)
+    chain.heals(backend)
 
 
 @pytest.mark.parametrize("role", ["middle1", "server"])
 @pytest.mark.timeout(120)
 def test_a_host_that_dies_ends_the_trial_and_another_takes_its_place(role: str) -> None:
-    with closing(Chain()) as chain, ThreadPoolExecutor() as pool:
+    with Chain() as chain, ThreadPoolExecutor() as pool:
         for backend in ("rpc", "tcp"):
             chain.stage(backend, 0.005)
             running = pool.submit(chain.run, backend, requests=100_000, depth=16)
@@ -213,16 +184,13 @@ def test_a_host_that_dies_ends_the_trial_and_another_takes_its_place(role: str) 
                 assert server in said
             chain.start(role)
             chain.reconnect()  # but for rpc: processes that met before do not meet a new one
-        chain.stage("tcp")
-        assert results(chain.run("tcp")) == plus(2)
+        chain.heals("tcp")
 
 
 @each_backend
 @pytest.mark.parametrize("role", ["middle1", "server"])
 @pytest.mark.timeout(120)
-def test_a_connection_that_is_reset_ends_the_trial_and_the_next_connect_heals(
-    chain: Chain, backend: str, role: str
-) -> None:
+def test_a_reset_ends_the_trial_and_the_next_connect_heals(chain: Chain, backend: str, role: str) -> None:
     """In the middle of a phase, with tensors on their way; no trial waits for a time-out."""
     width = 100_000
     chain.stage(backend, 0.002, width=width)
@@ -232,10 +200,8 @@ def test_a_connection_that_is_reset_ends_the_trial_and_the_next_connect_heals(
         assert chain.hosts[role].result("reset")
         reply = running.result(30)
     assert not reply["ok"]
-    assert re.search(
-        r"reset by peer|Broken pipe|closed (the|one of several) connections?|not connected", reply["error"]
-    )
+    ended = r"reset by peer|Broken pipe|closed (the|one of several) connections?|not connected"
+    assert re.search(ended, reply["error"])
     assert "tensorpipe" not in reply["error"]
     chain.connect()
-    chain.stage(backend)
-    assert results(chain.run(backend)) == plus(2)
+    chain.heals(backend)

@@ -5,10 +5,12 @@ Seeded: a case that fails is named by its number. `--cases N` tries more.
 
 from __future__ import annotations
 
+import itertools
 import random
 import socket
 import struct
 import threading
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
 from typing import cast
 
@@ -21,7 +23,7 @@ from pareto.remote.backends.base import Tensors
 from pareto.remote.backends.stripes import STRIPE, Stripes
 from pareto.remote.backends.tcp import TcpClient, TcpServer, _Conversation
 from pareto.remote.backends.wire import Kind
-from tests.unit.backends.builders import HERE, TOKEN
+from tests.unit.backends.builders import HERE, TOKEN, Works, opened, refusal
 from tests.unit.backends.hostile import (
     HEAD,
     LAYOUTS,
@@ -44,20 +46,21 @@ OVER_LOOPBACK = 50
 """So many cases in memory for one over real connections."""
 
 
-class Reversing:
+def reversing(takes: wire.Layout) -> Works:
     """A stage whose answer depends on every byte: all of them, from the last to the first."""
 
-    fingerprint = NAME
+    def work(tensors: Tensors) -> Tensors:
+        return (torch.frombuffer(bytearray(answer_to(as_bytes(tensors))), dtype=torch.uint8),)
 
-    def __init__(self, takes: wire.Layout) -> None:
-        self.takes = takes
-
-    def run(self, tensors: Tensors) -> tuple[Tensors, float]:
-        return (torch.frombuffer(bytearray(b"\0" + as_bytes(tensors)[::-1]), dtype=torch.uint8),), 1e-4
+    return Works(takes, work, 1e-4, NAME)
 
 
 def answer_to(body: bytes) -> bytes:
     return b"\0" + body[::-1]
+
+
+def answers_of(takes: wire.Layout) -> wire.Layout:
+    return (("uint8", (wire.form(takes).nbytes + 1,)),)
 
 
 def client_of(line: object, takes: wire.Layout) -> TcpClient:
@@ -65,6 +68,12 @@ def client_of(line: object, takes: wire.Layout) -> TcpClient:
     client._peer, client._line, client._like = "peer", line, wire.Likeness(b"", wire.NOTHING)  # type: ignore[assignment]
     client.open(NAME, takes)
     return client
+
+
+def seeded(name: str, cases: int) -> Iterator[tuple[int, random.Random]]:
+    """Each case, and its chance."""
+    for case in range(cases):
+        yield case, random.Random(f"{name} {SEED} {case}")  # noqa: S311
 
 
 def replies(takes: wire.Layout, chance: random.Random) -> list[bytes]:
@@ -77,27 +86,19 @@ def replies(takes: wire.Layout, chance: random.Random) -> list[bytes]:
     return made
 
 
-def check_client(client: TcpClient, data: bytes, takes: wire.Layout) -> None:
-    """What a client makes of what came is what is there to be read, and ends in a BackendError."""
-    form = wire.form(takes)
-    right, _ = said(data, {Kind.REPLY: form})
-    for expected in right:
-        reply = client.receive()
-        assert reply.request_id == expected.number
-        assert as_bytes(reply.tensors) == expected.body
-        assert (*reply.stages_s, reply.serialize_s) == expected.seconds
-    with pytest.raises(BackendError) as fault:
-        client.receive()
-    assert len(str(fault.value)) < wire.MAX_TEXT + 100
-
-
 def test_a_client(cases: int) -> None:
-    for case in range(cases):
-        chance = random.Random(f"client {SEED} {case}")  # noqa: S311
+    """What it makes of what came is what is there to be read, and ends in a BackendError."""
+    for _, chance in seeded("client", cases):
         takes = chance.choice(LAYOUTS)
         data = spoiled(replies(takes, chance), chance)
         peer = Peer(data, chance, breaks=chance.random() < 0.3)
-        check_client(client_of(tcp.Line(cast(socket.socket, peer)), takes), data, takes)
+        client = client_of(tcp.Line(cast(socket.socket, peer)), takes)
+        right, _ = said(data, {Kind.REPLY: wire.form(takes)})
+        for expected in right:
+            reply = client.receive()
+            assert (reply.request_id, as_bytes(reply.tensors)) == (expected.number, expected.body)
+            assert (*reply.stages_s, reply.serialize_s) == expected.seconds
+        assert len(refusal(client.receive)) < wire.MAX_TEXT + 100
 
 
 def requests(takes: wire.Layout, chance: random.Random) -> list[bytes]:
@@ -119,9 +120,8 @@ def check_server(came: bytes, sent: bytes, takes: wire.Layout, *, breaks: bool) 
         if each.kind is Kind.REQUEST and each.head != like.numbered(each.number)[:HEAD]:
             right, fault = right[:place], "a request for something else"
             break
-    answers, unclean = said(
-        sent, {Kind.REPLY: wire.form((("uint8", (form.nbytes + 1,)),)), Kind.WARM: None, Kind.ERROR: None}
-    )
+    kinds = {Kind.REPLY: wire.form(answers_of(takes)), Kind.WARM: None, Kind.ERROR: None}
+    answers, unclean = said(sent, kinds)
     assert not unclean
     if answers and answers[-1].kind is Kind.ERROR:
         assert fault or breaks, answers.pop().body
@@ -140,10 +140,9 @@ def check_server(came: bytes, sent: bytes, takes: wire.Layout, *, breaks: bool) 
 
 def test_a_server(cases: int) -> None:
     server = TcpServer.__new__(TcpServer)
-    for case in range(cases // 2):  # each takes three threads
-        chance = random.Random(f"server {SEED} {case}")  # noqa: S311
+    for _, chance in seeded("server", cases // 2):  # each takes three threads
         takes = chance.choice(LAYOUTS)
-        server.serve(Reversing(takes))
+        server.serve(reversing(takes))
         data = spoiled(requests(takes, chance), chance)
         peer = Peer(data, chance, breaks=chance.random() < 0.3)
         _Conversation(tcp.Line(cast(socket.socket, peer)), server).run()
@@ -152,12 +151,12 @@ def test_a_server(cases: int) -> None:
 
 def put(socks: list[socket.socket], messages: list[bytes], chance: random.Random) -> None:
     """Send these in stripes, of which one is wrong, missing, or comes twice; then end."""
-    stripes = [
-        (number, begin, message[begin : begin + STRIPE])
-        for number, message in enumerate(messages)
-        for begin in range(0, len(message), STRIPE)
-    ]
-    sent = [_STRIPE.pack(number, begin, len(data)) + data for number, begin, data in stripes]
+    sent, stripes = list[bytes](), list[tuple[int, int, bytes]]()
+    for number, message in enumerate(messages):
+        stripes += (
+            (number, begin, message[begin : begin + STRIPE]) for begin in range(0, len(message), STRIPE)
+        )
+    sent += (_STRIPE.pack(number, begin, len(data)) + data for number, begin, data in stripes)
     which = chance.randrange(len(sent))
     way = chance.choice(("right", "twice", "lost", "head", "lie", "cut", "swapped"))
     if way == "twice":
@@ -194,8 +193,7 @@ each_size = pytest.mark.parametrize("takes", [LARGE, LAYOUTS[1]], ids=["large", 
 
 @each_size
 def test_a_client_over_several_connections(cases: int, takes: wire.Layout) -> None:
-    for case in range(cases // OVER_LOOPBACK):
-        chance = random.Random(f"stripes {SEED} {case}")  # noqa: S311
+    for _, chance in seeded("stripes", cases // OVER_LOOPBACK):
         with closing(Ends()) as lanes:
             messages = replies(takes, chance)
             put(lanes.far_socks, messages, chance)
@@ -210,19 +208,18 @@ def test_a_client_over_several_connections(cases: int, takes: wire.Layout) -> No
 @each_size
 def test_a_server_over_several_connections(cases: int, takes: wire.Layout) -> None:
     server = TcpServer.__new__(TcpServer)
-    server.serve(Reversing(takes))
-    form = wire.form(takes)
-    for case in range(cases // OVER_LOOPBACK):
-        chance = random.Random(f"served stripes {SEED} {case}")  # noqa: S311
+    server.serve(reversing(takes))
+    for _, chance in seeded("served stripes", cases // OVER_LOOPBACK):
         with closing(Ends()) as lanes:
             messages = [it for it in requests(takes, chance) if it[6] == Kind.REQUEST]
             put(lanes.near_socks, messages, chance)
             _Conversation(Stripes(lanes.far_socks), server).run()
-            client = client_of(Stripes(lanes.near_socks), (("uint8", (form.nbytes + 1,)),))
+            client = client_of(Stripes(lanes.near_socks), answers_of(takes))
             with pytest.raises(BackendError):
                 for _ in messages:
                     reply = client.receive()
-                    assert as_bytes(reply.tensors) == answer_to(messages[reply.request_id][-form.nbytes :])
+                    asked = messages[reply.request_id][-wire.form(takes).nbytes :]
+                    assert as_bytes(reply.tensors) == answer_to(asked)
                 client.receive()
 
 
@@ -234,37 +231,32 @@ class Attacker:
         self._answer = bytes(handshake.ANSWER_BYTES)
 
     def come(self, takes: wire.Layout, chance: random.Random) -> None:
-        ways = self._half_an_answer, self._an_old_answer, self._noise, self._spoiled, self._spoiled
-        way = chance.choice(ways)
+        way = chance.choice(("half an answer", "an old answer", "noise", "spoiled", "spoiled"))
         with socket.create_connection((HERE, self._port), 30) as sock:
             if chance.random() < 0.3:  # a reset instead of an end
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             with suppress(OSError):  # reset, or no longer connected
-                way(sock, takes, chance)
+                self._say(way, sock, takes, chance)
 
-    def _half_an_answer(self, sock: socket.socket, _: wire.Layout, chance: random.Random) -> None:
+    def _say(self, way: str, sock: socket.socket, takes: wire.Layout, chance: random.Random) -> None:
+        if way == "noise":
+            sock.sendall(chance.randbytes(chance.randrange(1, 500)))
+            sock.shutdown(socket.SHUT_WR)
+            assert handshake.WELCOME not in sock.recv(1000)[handshake.NONCE_BYTES :]
+            return
         nonce = handshake.exactly(sock, handshake.NONCE_BYTES)
-        sock.sendall(
-            handshake.answer(TOKEN, nonce, handshake.ALONE)[: chance.randrange(handshake.ANSWER_BYTES)]
-        )
-
-    def _an_old_answer(self, sock: socket.socket, _: wire.Layout, chance: random.Random) -> None:
-        handshake.exactly(sock, handshake.NONCE_BYTES)
-        sock.sendall(self._answer)
-        assert handshake.exactly(sock, 2) == handshake.REFUSAL
-
-    def _noise(self, sock: socket.socket, _: wire.Layout, chance: random.Random) -> None:
-        sock.sendall(chance.randbytes(chance.randrange(1, 500)))
-        sock.shutdown(socket.SHUT_WR)
-        assert handshake.WELCOME not in sock.recv(1000)[handshake.NONCE_BYTES :]
-
-    def _spoiled(self, sock: socket.socket, takes: wire.Layout, chance: random.Random) -> None:
-        nonce = handshake.exactly(sock, handshake.NONCE_BYTES)
-        self._answer = handshake.answer(TOKEN, nonce, handshake.ALONE)
-        sock.sendall(self._answer)
+        if way == "an old answer":
+            sock.sendall(self._answer)
+            assert handshake.exactly(sock, 2) == handshake.REFUSAL
+            return
+        answer = handshake.answer(TOKEN, nonce, handshake.ALONE)
+        if way == "half an answer":
+            sock.sendall(answer[: chance.randrange(handshake.ANSWER_BYTES)])
+            return
+        self._answer = answer
+        sock.sendall(answer)
         assert handshake.exactly(sock, 2) == handshake.WELCOME
-        data = spoiled(requests(takes, chance), chance)
-        left = data
+        left = data = spoiled(requests(takes, chance), chance)
         while left:
             size = chance.choice((1, HEAD - 1, HEAD, 5000, len(data)))
             sock.sendall(left[:size])
@@ -278,28 +270,22 @@ class Attacker:
 def test_a_server_among_attackers(cases: int, connections: int) -> None:
     """Whoever is in meanwhile, or comes after them, gets right answers; and nothing of them stays."""
     takes: wire.Layout = (("float32", (7,)),)
-    form = wire.form(takes)
-    before = set(threading.enumerate())
+    before, numbers = set(threading.enumerate()), itertools.count()
     with ExitStack() as undo:
         server = undo.enter_context(closing(TcpServer(HERE, TOKEN)))
-        server.serve(Reversing(takes))
         attacker = Attacker(server.port)
 
         def good() -> TcpClient:
-            client = undo.enter_context(closing(TcpClient(HERE, server.port, TOKEN, str(connections))))
-            client.open(NAME, (("uint8", (form.nbytes + 1,)),))
-            return client
+            client = opened(server, reversing(takes), answers_of(takes), connections)
+            return undo.enter_context(closing(client))
 
         def check(client: TcpClient) -> None:
-            tensors = tensors_of(takes, chance)
-            client.send(case, tensors)
+            tensors = tensors_of(takes, random.Random(number := next(numbers)))  # noqa: S311
+            client.send(number, tensors)
             assert as_bytes(client.receive().tensors) == answer_to(as_bytes(tensors))
 
-        chance = random.Random(f"attackers {SEED}")  # noqa: S311
-        case = 0
         first = good()
-        for case in range(cases // OVER_LOOPBACK):
-            chance = random.Random(f"attackers {SEED} {case}")  # noqa: S311
+        for _, chance in seeded("attackers", cases // OVER_LOOPBACK):
             attacker.come(takes, chance)
             check(first)
         check(good())

@@ -6,7 +6,7 @@ import queue
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, nullcontext
+from contextlib import ExitStack, closing
 from typing import Any
 
 import pytest
@@ -32,14 +32,19 @@ def undo() -> Iterator[ExitStack]:
         yield undo
 
 
-@pytest.fixture
-def came() -> queue.SimpleQueue[tuple[socket.socket, Place]]:
-    return queue.SimpleQueue()
+class Hall:
+    """A door, and who came in by it."""
+
+    def __init__(self) -> None:
+        self.came: queue.SimpleQueue[tuple[socket.socket, Place]] = queue.SimpleQueue()
+        self.door = Door(HERE, TOKEN, lambda *who: self.came.put(who), "test")
+        self.port, self.close = self.door.port, self.door.close
 
 
 @pytest.fixture
-def opened(came: queue.SimpleQueue[tuple[socket.socket, Place]], undo: ExitStack) -> Door:
-    return undo.enter_context(closing(Door(HERE, TOKEN, lambda *who: came.put(who), "test")))
+def opened() -> Iterator[Hall]:
+    with closing(Hall()) as hall:
+        yield hall
 
 
 def stranger(port: int, undo: ExitStack, address: str = HERE) -> tuple[socket.socket, bytes]:
@@ -48,22 +53,19 @@ def stranger(port: int, undo: ExitStack, address: str = HERE) -> tuple[socket.so
     return sock, handshake.exactly(sock, handshake.NONCE_BYTES)
 
 
-def is_waiting(sock: socket.socket) -> bool:
-    sock.setblocking(False)
-    try:
-        return sock.recv(1) != b""
-    except BlockingIOError:
-        return True
-    except ConnectionError:
-        return False
-
-
-def is_let_go(sock: socket.socket) -> bool:
+def ended(sock: socket.socket, timeout_s: float = 30) -> bool:
     """Waits for the end of the connection, or that something else comes."""
-    sock.settimeout(30)
+    sock.settimeout(timeout_s)
     try:
         return sock.recv(1) == b""
     except ConnectionError:
+        return True
+
+
+def is_waiting(sock: socket.socket) -> bool:
+    try:
+        return not ended(sock, 0)
+    except BlockingIOError:
         return True
 
 
@@ -103,56 +105,49 @@ class Clock:
 class Dribbling:
     """A socket from which a byte comes each time, a second after the one before."""
 
-    def __init__(self, clock: Clock, data: bytes) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._data = data
-        self.said = 0
 
     def settimeout(self, seconds: float | None) -> None: ...
 
     def recv(self, most: int) -> bytes:
         self._clock.sleep(1.0)
-        self.said += 1
-        return self._data[self.said - 1 : self.said]
+        return bytes([int(self._clock.slept_s)])
 
 
-@pytest.mark.parametrize(("bound_s", "in_time"), [(15.0, True), (14.5, False)])
-def test_an_answer_is_bounded_in_all_and_not_by_the_byte(
-    monkeypatch: pytest.MonkeyPatch, bound_s: float, in_time: bool
-) -> None:
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(handshake, "time", clock)
-    peer: Any = Dribbling(clock, bytes(range(100)))
-    with nullcontext() if in_time else pytest.raises(TimeoutError):
-        assert handshake.exactly(peer, 15 + (not in_time), clock.monotonic() + bound_s) == bytes(range(15))
-    assert peer.said == 15
+    return clock
 
 
-def test_a_long_round_trip_gets_the_time_that_it_takes(
-    opened: Door, undo: ExitStack, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_answer_is_bounded_in_all_and_not_by_the_byte(clock: Clock) -> None:
+    peer: Any = Dribbling(clock)
+    assert handshake.exactly(peer, 15, clock.monotonic() + 15.0) == bytes(range(1, 16))
+    with pytest.raises(TimeoutError):
+        handshake.exactly(peer, 16, clock.monotonic() + 14.5)
+    assert clock.slept_s == 15.0 + 15.0
+
+
+def test_long_round_trips_get_time(opened: Hall, undo: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_connection((HERE, opened.port), 30) as sock:
+        assert 0 < handshake._rtt_s(sock) < 10, "the kernel tells it"
     monkeypatch.setattr(handshake, "ADMIT_S", 0.0)
-    monkeypatch.setattr(handshake, "_rtt_s", lambda _: 0.0)
-    assert is_let_go(stranger(opened.port, undo)[0])
-    monkeypatch.setattr(handshake, "_rtt_s", lambda _: 2.0)
-    handshake.connected(HERE, opened.port, TOKEN).close()
-
-
-def test_the_kernel_tells_the_round_trip(undo: ExitStack) -> None:
-    with socket.create_server((HERE, 0)) as listener:
-        undo.enter_context(socket.create_connection(listener.getsockname(), 30))
-        with listener.accept()[0] as sock:
-            assert 0 < handshake._rtt_s(sock) < 10
+    for rtt_s in (0.0, 2.0):
+        monkeypatch.setattr(handshake, "_rtt_s", lambda _, rtt_s=rtt_s: rtt_s)
+        if rtt_s:
+            handshake.connected(HERE, opened.port, TOKEN).close()
+        else:
+            assert ended(stranger(opened.port, undo)[0])
 
 
 @pytest.mark.usefixtures("patient")
-def test_where_too_many_wait_the_oldest_of_those_that_crowd_goes(
-    opened: Door, undo: ExitStack, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_too_many_the_oldest_goes(opened: Hall, undo: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handshake, "MOST_WAITING", 4)
     alone, nonce = stranger(opened.port, undo)
     crowd = [stranger(opened.port, undo, "127.0.0.2")[0] for _ in range(6)]
-    assert all(map(is_let_go, crowd[:3]))
+    assert all(map(ended, crowd[:3]))
     assert all(map(is_waiting, [alone, *crowd[3:]]))
     alone.setblocking(True)
     alone.sendall(handshake.answer(TOKEN, nonce, ALONE))
@@ -177,58 +172,44 @@ def test_who_was_let_go_without_a_verdict_comes_again(undo: ExitStack) -> None:
         answering.join()
 
 
-def test_who_is_let_go_each_time_gives_up(monkeypatch: pytest.MonkeyPatch, opened: Door) -> None:
-    clock = Clock()
-    monkeypatch.setattr(handshake, "time", clock)
-    monkeypatch.setattr(handshake, "TIMEOUT_S", 200.0)
-    monkeypatch.setattr(handshake, "_AGAIN_S", 60.0)
-    monkeypatch.setattr(handshake, "ADMIT_S", -300.0)
-    assert "without an answer" in refusal(handshake.connected, HERE, opened.port, TOKEN, by=Rejected)
-    assert clock.slept_s == 180.0
+def test_who_hears_nothing_gives_up(monkeypatch: pytest.MonkeyPatch, clock: Clock, undo: ExitStack) -> None:
+    with monkeypatch.context() as patched, closing(Hall()) as hall:
+        for name, seconds in {"TIMEOUT_S": 200.0, "_AGAIN_S": 60.0, "ADMIT_S": -300.0}.items():
+            patched.setattr(handshake, name, seconds)
+        assert "without an answer" in refusal(handshake.connected, HERE, hall.port, TOKEN, by=Rejected)
+        assert clock.slept_s == 180.0
+    near, far = map(undo.enter_context, socket.socketpair())
+    far.sendall(b"x")  # of a nonce, and then no more: the time is over when that is read
+    monkeypatch.setattr(handshake, "tune", lambda _: clock.sleep(handshake.TIMEOUT_S))
+    monkeypatch.setattr(socket, "create_connection", lambda *_: near)
+    with pytest.raises(TimeoutError):
+        handshake.connected(HERE, 1, TOKEN)
 
 
-def test_a_listener_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock()
-
-    def connection(address: tuple[str, int], timeout_s: float) -> socket.socket:
-        near, far = socket.socketpair()
-        far.sendall(b"x")  # of a nonce, and then no more: the time is over when that is read
-        undo.enter_context(far)
-        return near
-
-    def tune(sock: socket.socket) -> None:
-        clock.sleep(handshake.TIMEOUT_S)
-
-    with ExitStack() as undo, monkeypatch.context() as patched:
-        patched.setattr(handshake, "time", clock)
-        patched.setattr(handshake, "tune", tune)
-        patched.setattr(socket, "create_connection", connection)
-        with pytest.raises(TimeoutError):
-            handshake.connected(HERE, 1, TOKEN)
+def proof(token: str = TOKEN, place: Place = ALONE) -> Callable[[bytes], bytes]:
+    return lambda nonce: handshake.answer(token, nonce, place)
 
 
 WRONG: dict[str, Callable[[bytes], bytes]] = {
     "another's answer": lambda nonce: handshake.answer(TOKEN, bytes(len(nonce)), ALONE),
-    "another token": lambda nonce: handshake.answer("another", nonce, ALONE),
+    "another token": proof("another"),
     "another place than was proven": lambda nonce: handshake.answer(TOKEN, nonce, ALONE)[:-1] + b"\2",
-    "more than go together": lambda nonce: handshake.answer(TOKEN, nonce, Place(bytes(8), 0, 65)),
-    "beyond its group": lambda nonce: handshake.answer(TOKEN, nonce, Place(bytes(8), 2, 2)),
-    "of none": lambda nonce: handshake.answer(TOKEN, nonce, Place(bytes(8), 0, 0)),
+    "more than go together": proof(place=Place(bytes(8), 0, 65)),
+    "beyond its group": proof(place=Place(bytes(8), 2, 2)),
+    "of none": proof(place=Place(bytes(8), 0, 0)),
     "nothing": lambda nonce: bytes(handshake.ANSWER_BYTES),
 }
 
 
-@pytest.mark.parametrize("wrong", WRONG)
-def test_a_wrong_answer_is_refused_and_the_door_stays_open(
-    opened: Door, came: queue.SimpleQueue[object], undo: ExitStack, wrong: str
-) -> None:
-    sock, nonce = stranger(opened.port, undo)
-    sock.sendall(WRONG[wrong](nonce))
-    assert handshake.exactly(sock, 2) == handshake.REFUSAL
-    assert is_let_go(sock)
-    handshake.connected(HERE, opened.port, TOKEN).close()
-    came.get(timeout=30)
-    assert came.empty()
+def test_a_wrong_answer_is_refused_and_the_door_stays_open(opened: Hall, undo: ExitStack) -> None:
+    for wrong in WRONG.values():
+        sock, nonce = stranger(opened.port, undo)
+        sock.sendall(wrong(nonce))
+        assert handshake.exactly(sock, 2) == handshake.REFUSAL
+        assert ended(sock)
+        handshake.connected(HERE, opened.port, TOKEN).close()
+        opened.came.get(timeout=30)
+        assert opened.came.empty()
 
 
 def test_an_answer_counts_to_its_last_bit_and_for_one_version(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,8 +223,8 @@ def test_an_answer_counts_to_its_last_bit_and_for_one_version(monkeypatch: pytes
     assert "version" in refusal(handshake.checked, TOKEN, nonce, sound, by=Rejected)
 
 
-def test_a_flood_fills_no_log(
-    opened: Door, undo: ExitStack, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_flood_fills_no_log_and_closing_turns_everybody_away_and_frees_the_port(
+    opened: Hall, undo: ExitStack, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(handshake, "SAY_S", 1000.0)
     nonces = set()
@@ -252,14 +233,11 @@ def test_a_flood_fills_no_log(
         nonces.add(nonce)
         sock.sendall(bytes(handshake.ANSWER_BYTES))
         assert handshake.exactly(sock, 2) == handshake.REFUSAL
-        is_let_go(sock)
+        ended(sock)
     assert len(nonces) == 50, "each has its own"
     assert len(capsys.readouterr().err.splitlines()) == 1
-
-
-def test_closing_turns_everybody_away_and_frees_the_port(opened: Door, undo: ExitStack) -> None:
     sock, _ = stranger(opened.port, undo)
     opened.close()
-    assert is_let_go(sock)
+    assert ended(sock)
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection((HERE, opened.port), 30)

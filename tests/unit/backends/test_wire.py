@@ -1,4 +1,4 @@
-"""What goes over a tcp connection, byte by byte."""
+"""What goes over a tcp connection, byte by byte; and what of rpc's calls needs no agent."""
 
 from __future__ import annotations
 
@@ -13,81 +13,72 @@ import pytest
 import torch
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.remote.backends import wire
+from pareto.protocol.errors import BackendError
+from pareto.remote.backends import rpc, wire
 from pareto.remote.backends.base import BYTES, MAX_S
 from pareto.remote.backends.rpc import RpcClient
 from pareto.remote.backends.wire import AHEAD, Line
 from tests.unit.backends.builders import refusal
 
+FOUR = wire.form_of((torch.ones(4),))
 
-def header(
-    version: int = wire.VERSION, kind: int = 1, tensors: int = 1, stages: int = 0, body: int = 16
-) -> bytes:
+
+def header(version: int = wire.VERSION, kind: int = 1, stages: int = 0, body: int = 16) -> memoryview:
     times = [0.0] * (wire.MAX_STAGES + 1)
-    return wire.HEADER.pack(wire.MAGIC, version, kind, tensors, 1, bytes(8), stages, *times, body)
+    packed = wire.HEADER.pack(wire.MAGIC, version, kind, 1, 1, bytes(8), stages, *times, body)
+    return memoryview(packed)
 
 
-@pytest.mark.parametrize(
-    "data",
-    [b"GET / HTTP/1.1\r\n" + bytes(100), header(version=9), header(kind=77), header(stages=8)],
-    ids=["another protocol", "another version", "unknown kind", "too many stages"],
-)
-def test_headers_are_checked(data: bytes, snapshot: SnapshotAssertion) -> None:
-    assert refusal(wire.header, memoryview(data[: wire.HEADER.size])) == snapshot
+def test_headers_are_checked(snapshot: SnapshotAssertion) -> None:
+    heads = {
+        "another protocol": memoryview((b"GET / HTTP/1.1\r\n" + bytes(100))[: wire.HEADER.size]),
+        "another version": header(version=9),
+        "unknown kind": header(kind=77),
+        "too many stages": header(stages=8),
+    }
+    assert {name: refusal(wire.header, head) for name, head in heads.items()} == snapshot
+    assert refusal(wire.reply, FOUR, 1, (0.0,) * 8, 0.0) == snapshot(name="nor is one made")
 
 
-@pytest.mark.parametrize("stages_s", [(), (0.5,), (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)])
-def test_a_reply_tells_of_every_later_stage(stages_s: tuple[float, ...]) -> None:
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        form = wire.form_of((torch.ones(4),))
-        Line(theirs).send(wire.reply(form, 1 << 40, stages_s, 0.25))
-        got = wire.header(Line(ours).head())
-        assert got == wire.Header(
-            wire.Kind.REPLY, 1 << 40, bytes(8), stages_s, 0.25, tensors=1, body_bytes=16
-        )
+def test_a_reply_tells_of_every_later_stage() -> None:
+    for stages_s in ((), (0.5,), (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)):
+        got = wire.header(memoryview(wire.reply(FOUR, 1 << 40, stages_s, 0.25))[: wire.HEADER.size])
+        assert got == wire.Header(wire.Kind.REPLY, 1 << 40, bytes(8), stages_s, 0.25, 1, body_bytes=16)
 
 
 @pytest.mark.parametrize("seconds", [math.nan, math.inf, -math.inf, -1e-9, MAX_S + 1])
-def test_seconds_that_cannot_be_are_refused(seconds: float, snapshot: SnapshotAssertion) -> None:
-    form = wire.form_of((torch.ones(4),))
+def test_seconds_that_cannot_be_are_refused(seconds: float) -> None:
+    said = f"the peer says that something took {seconds:g} s"
     for stages_s, serialize_s in (((0.1, seconds), 0.0), ((), seconds)):
-        head = wire.reply(form, 1, stages_s, serialize_s)[: wire.HEADER.size]
-        assert refusal(wire.header, memoryview(head)) == snapshot
+        head = wire.reply(FOUR, 1, stages_s, serialize_s)[: wire.HEADER.size]
+        assert refusal(wire.header, memoryview(head)) == said
     client = RpcClient("server")
     answered: Any = SimpleNamespace(wait=lambda: ((), (0.1, seconds), 0.0))
     client._in_flight.append((1, answered))
-    assert refusal(client.receive)
-
-
-def test_a_reply_tells_of_seven_later_stages_at_most(snapshot: SnapshotAssertion) -> None:
-    assert refusal(wire.reply, wire.form_of((torch.ones(4),)), 1, (0.0,) * 8, 0.0) == snapshot
+    assert said in refusal(client.receive)
 
 
 def test_bytes_whose_number_varies_are_as_many_as_were_expected_at_most() -> None:
     varying = wire.form(((BYTES, (10,)),))
-    assert wire.cut(varying, memoryview(header(body=10))).nbytes == 10
-    assert "at most 10" in refusal(wire.cut, varying, memoryview(header(body=11)))
+    assert wire.cut(varying, header(body=10)).nbytes == 10
+    assert "at most 10" in refusal(wire.cut, varying, header(body=11))
 
 
 def test_a_message_cut_short_is_not_a_quiet_end(snapshot: SnapshotAssertion) -> None:
-    ours, theirs = socket.socketpair()
-    with ours:
-        with theirs:
-            theirs.sendall(header()[:20])
-        assert refusal(Line(ours).head) == snapshot
-    ours, theirs = socket.socketpair()
-    with ours:
-        theirs.close()
-        with pytest.raises(EOFError):
-            Line(ours).head()
+    words = []
+    for said, fault in ((header()[:20], BackendError), (b"", EOFError)):
+        ours, theirs = socket.socketpair()
+        with ours:
+            with theirs:
+                theirs.sendall(said)
+            words.append(refusal(Line(ours).head, by=fault))
+    assert words[0] == snapshot
 
 
 def test_messages_that_came_at_once_are_told_apart_and_none_is_lost() -> None:
     """Small ones and one greater than what is read ahead, each of two tensors, in one piece and byte by byte."""
-    payloads = [
-        (torch.rand(n), torch.arange(n, dtype=torch.int64)) for n in (3, 5, AHEAD // 8, 1, AHEAD // 64, 2)
-    ]
+    sizes = (3, 5, AHEAD // 8, 1, AHEAD // 64, 2)
+    payloads = [(torch.rand(n), torch.arange(n, dtype=torch.int64)) for n in sizes]
     stream = b"".join(
         wire.reply(wire.form_of(payload), number, (), 0.0) + b"".join(map(bytes, wire.views(payload)))
         for number, payload in enumerate(payloads)
@@ -110,11 +101,10 @@ def test_only_the_number_of_a_request_is_open() -> None:
     like = wire.Likeness(b"thisone.", form)
     head = memoryview(like.numbered(1 << 50))[: wire.HEADER.size]
     assert like.number(head) == wire.header(head).request_id == 1 << 50
-    other_size = wire.form_of((torch.ones(4),))
-    for another in (wire.Likeness(b"another.", form), wire.Likeness(b"thisone.", other_size)):
+    for another in (wire.Likeness(b"another.", form), wire.Likeness(b"thisone.", FOUR)):
         assert another.number(head) is None
-    nothing = wire.Likeness(b"", form)
-    assert nothing.number(memoryview(wire.Likeness(bytes(8), form).numbered(1))[: wire.HEADER.size]) is None
+    unnamed = memoryview(wire.Likeness(bytes(8), form).numbered(1))[: wire.HEADER.size]
+    assert wire.Likeness(b"", form).number(unnamed) is None
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool, torch.uint8, torch.int16])
@@ -133,3 +123,19 @@ def test_views_of_any_length_leave_no_garbage() -> None:
     for length in range(1, 200):
         wire.views((torch.empty(length),))
     assert gc.collect() < 10
+
+
+def test_an_rpc_connection_that_its_peer_has_closed_is_named_so() -> None:
+    for words in ("EOF: end of file", "ENOTCONN: socket is not connected", "EPIPE: broken pipe"):
+        error = RuntimeError(f"{words} (this error originated at tensorpipe/x.cc:1)")
+        assert str(RpcClient("server")._fault(error)) == "rpc to server: it closed the connection"
+
+
+def test_a_part_of_a_tensor_is_sent_without_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TensorPipe sends all memory that a tensor is a part of, unless it is twice as much or more."""
+    sent: list[torch.Tensor] = []
+    monkeypatch.setattr(rpc.rpc, "rpc_async", lambda peer, run, args: sent.extend(args[2]))
+    whole, part = torch.arange(40, dtype=torch.uint8), torch.arange(40, dtype=torch.uint8)[:30]
+    RpcClient("server").send(0, (whole, part))
+    assert [tensor.untyped_storage().nbytes() for tensor in sent] == [40, 30]
+    assert sent[0] is whole and torch.equal(sent[1], part)

@@ -35,20 +35,18 @@ HERE = HostEntry("pi", "edge", "local", "127.0.0.1", python=sys.executable)
 Tool = Callable[[str, str], Path]
 
 
+def put(path: Path, script: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
 @pytest.fixture
 def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tool:
     """Puts a program by that name before all others."""
-    folder = tmp_path / "tools"
-    folder.mkdir()
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-
-    def put(name: str, script: str) -> Path:
-        path = folder / name
-        path.write_text(f"#!/bin/sh\n{script}\n")
-        path.chmod(0o755)
-        return path
-
-    return put
+    monkeypatch.setenv("PATH", f"{tmp_path / 'tools'}:{os.environ['PATH']}")
+    return lambda name, script: put(tmp_path / "tools" / name, script)
 
 
 @pytest.fixture(autouse=True)
@@ -84,33 +82,27 @@ def test_what_this_machine_tells_by_nothing_heavy() -> None:
     modules = {line.rpartition("|")[2].strip() for line in imported.splitlines()}
     assert "json" in modules
     assert not modules & {"torch", "numpy", "psutil", "pyroute2"}
-    assert facts["python"] == platform.python_version()
-    assert facts["executable"] == sys.executable
+    expected = {"python": platform.python_version(), "executable": sys.executable, "listens": True}
+    expected |= {"kernel": platform.release(), "uid": os.getuid(), "cuda": None}
+    expected["routes"] = {"127.0.0.9": {"source": "127.0.0.1", "interface": "lo"}}
+    assert {name: facts[name] for name in expected} == expected
     assert facts["packages"]["torch"].startswith("2.")
-    assert facts["kernel"] == platform.release()
-    assert facts["uid"] == os.getuid()
     assert facts["netem"] in ("loaded", "built in", "module", "absent", None)
     (loopback,) = (each for each in facts["interfaces"] if each["name"] == "lo")
     assert loopback["addresses"] == ["127.0.0.1/8"]
     assert (loopback["up"], loopback["carrier"], loopback["wireless"]) == (True, True, False)
-    assert facts["routes"] == {"127.0.0.9": {"source": "127.0.0.1", "interface": "lo"}}
-    assert facts["listens"] is True
     assert facts["disk_free_bytes"] > 1_000_000
     assert 1 << 28 < facts["memory_available_bytes"] <= facts["memory_bytes"]
     assert before_s <= facts["clock_s"] <= now_s()
     assert facts["privileged"]["installed"] is False
-    assert facts["cuda"] is None
 
 
-def test_it_needs_no_package() -> None:
+def test_it_needs_no_package_and_says_itself_that_a_python_is_too_old() -> None:
     facts, _ = told("-S")
     assert facts["python"] == platform.python_version()
     assert set(facts["packages"].values()) == {None}
     assert facts["torch_cuda"] is None
     assert facts["listens"] is True
-
-
-def test_its_syntax_is_old_enough_to_say_that_a_python_is_too_old() -> None:
     for file in (
         "remote/worker/checkup.py",
         "remote/worker/__init__.py",
@@ -123,19 +115,11 @@ def test_its_syntax_is_old_enough_to_say_that_a_python_is_too_old() -> None:
 def test_addresses_that_are_not_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Packets to an address of this host itself leave by no card."""
     monkeypatch.setattr(checkup, "_addresses", lambda: [("eth9", "127.0.0.1/8")])
-    facts = checkup.facts(
-        {**ASKED, "data_address": "203.0.113.77", "peers": ["127.0.0.1", "127.0.0.9", "no address"]}
-    )
+    peers = ["127.0.0.1", "127.0.0.9", "no address"]
+    facts = checkup.facts({**ASKED, "data_address": "203.0.113.77", "peers": peers})
     assert "assign" in facts["listens"]
-    ways = {peer: way and (way["source"], way["interface"]) for peer, way in facts["routes"].items()}
-    here = "127.0.0.1"
-    assert ways == {here: (here, "lo"), "127.0.0.9": (here, "eth9"), "no address": None}
-
-
-def test_the_stamp_of_what_is_installed(tmp_path: Path) -> None:
-    (tmp_path / "venv").mkdir()
-    (tmp_path / "venv" / ".requirements").write_text("5ha")
-    assert checkup.facts({**ASKED, "folder": str(tmp_path)})["requirements"] == "5ha"
+    ways = [way and (way["source"], way["interface"]) for way in map(facts["routes"].get, peers)]
+    assert ways == [("127.0.0.1", "lo"), ("127.0.0.1", "eth9"), None]
 
 
 def test_whatever_a_host_lacks_the_rest_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,36 +129,31 @@ def test_whatever_a_host_lacks_the_rest_is_told(monkeypatch: pytest.MonkeyPatch)
     for name in ("run", "_read", "_addresses", "_route"):
         monkeypatch.setattr(checkup, name, fail)
     facts = checkup.facts({})
-    assert facts["python"] == platform.python_version()
-    assert facts["interfaces"] is None
+    assert (facts["python"], facts["interfaces"]) == (platform.python_version(), None)
 
 
-def test_a_raspberry_pis_firmware(tool: Tool) -> None:
-    def firmware() -> tuple[str, int | None]:
+def test_a_raspberry_pis_firmware_and_gpus(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
+    for script, said in (
+        ("", ("absent", None)),
+        ('[ "$1" = get_throttled ] && echo throttled=0x50005', ("readable", 0x50005)),
+        ('echo "Can\'t open device file: /dev/vcio" >&2; exit 255', ("denied", None)),
+    ):
+        if script:
+            tool("vcgencmd", script)
         facts = checkup.facts(ASKED)
-        return facts["vcgencmd"], facts["throttled"]
-
-    assert firmware() == ("absent", None)
-    tool("vcgencmd", '[ "$1" = get_throttled ] && echo throttled=0x50005')
-    assert firmware() == ("readable", 0x50005)
-    tool("vcgencmd", 'echo "Can\'t open device file: /dev/vcio" >&2; exit 255')
-    assert firmware() == ("denied", None)
-
-
-def test_gpus(tool: Tool) -> None:
+        assert (facts["vcgencmd"], facts["throttled"]) == said
     tool("nvidia-smi", 'echo "NVIDIA RTX A4000, 550.54.14, 16376 MiB"')
     (gpu,) = checkup.facts(ASKED)["gpus"]
     assert gpu == {"name": "NVIDIA RTX A4000", "driver": "550.54.14", "memory": "16376 MiB"}
     tool("nvidia-smi", "echo 'Failed to initialize NVML: Driver/library version mismatch'; exit 18")
     assert checkup.facts(ASKED)["gpus"] == []
-
-
-def test_the_cuda_of_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkup, "_ASK_CUDA", "print(2, 12, 4)")
-    assert checkup.facts({**ASKED, "device": "cuda:1"})["cuda"] == {"devices": 2, "version": "12.4"}
-    assert checkup.facts(ASKED)["cuda"] is None
-    monkeypatch.setattr(checkup, "_ASK_CUDA", "import os; os.abort()")
-    assert checkup.facts({**ASKED, "device": "cuda:1"})["cuda"] is None
+    on_cuda = {**ASKED, "device": "cuda:1"}
+    for script, cuda in (
+        ("print(2, 12, 4)", {"devices": 2, "version": "12.4"}),
+        ("import os; os.abort()", None),
+    ):
+        monkeypatch.setattr(checkup, "_ASK_CUDA", script)
+        assert [checkup.facts(asked)["cuda"] for asked in (on_cuda, ASKED)] == [cuda, None]
 
 
 def test_the_cuda_that_torch_was_built_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,8 +163,7 @@ def test_the_cuda_that_torch_was_built_for(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     for line, cuda in (
-        ("cuda: Optional[str] = '12.6'", "12.6"),
-        ("cuda = '13.0'", "13.0"),
+        *(("cuda: Optional[str] = '12.6'", "12.6"), ("cuda = '13.0'", "13.0")),
         ("cuda: Optional[str] = None", None),
     ):
         (package / "version.py").write_text(f"__version__ = '2.13.0'\n{line}\nhip: Optional[str] = None\n")
@@ -233,9 +211,7 @@ def test_netem_by_the_files_of_the_kernel(monkeypatch: pytest.MonkeyPatch) -> No
         assert checkup._netem() == found
 
 
-def test_an_interface_that_a_living_program_shapes_is_not_left_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_living_program_shapes_is_not_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkup, "JOURNAL", str(tmp_path))
     for name in ("4026531840-eth0.json", "4026531840-eth1.json", ".4026531840-eth2.json.17"):
         (tmp_path / name).write_text("{}")
@@ -251,47 +227,38 @@ def test_asked_over_a_way(tmp_path: Path) -> None:
     assert facts["executable"] == sys.executable
     assert list(facts["routes"]) == ["127.0.0.9"]
     assert before_s <= facts["clock_s"] <= now_s()
+    with pytest.raises(Unreachable):  # a folder that cannot be made
+        judge.ask(ThisMachine(), replace(HERE, folder="/proc/none"), SIDES)
 
 
 def test_the_environment_that_was_set_up_goes_before_the_systems_python(tmp_path: Path) -> None:
-    (tmp_path / "venv" / "bin").mkdir(parents=True)
-    python = tmp_path / "venv" / "bin" / "python"
-    python.write_text(f'#!/bin/sh\ntouch {tmp_path}/used\nexec {sys.executable} "$@"\n')
-    python.chmod(0o755)
-    judge.ask(ThisMachine(), replace(HERE, folder=str(tmp_path), python=""), SIDES)
+    put(tmp_path / "venv/bin/python", f'touch {tmp_path}/used\nexec {sys.executable} "$@"')
+    (tmp_path / "venv/.requirements").write_text("5ha")
+    facts = judge.ask(ThisMachine(), replace(HERE, folder=str(tmp_path), python=""), SIDES)
     assert (tmp_path / "used").exists()
+    assert facts["requirements"] == "5ha", "the stamp of what is installed"
 
 
-@pytest.mark.parametrize(
-    ("script", "facts"),
-    [
-        ("echo 'cannot open shared object file' >&2; exit 1", "cannot open shared object file"),
-        ('[ "$1" = -c ] && exit 0; echo boom >&2; exit 1', "boom"),
-        ('[ "$1" = -c ] && exit 0; echo "no JSON"', "no JSON"),
-        ("exit 0", "exit status 0"),
-        ("", ""),
-    ],
-)
-def test_a_python_that_does_not_work_or_is_not_there(
-    tool: Tool, tmp_path: Path, script: str, facts: str
-) -> None:
-    python = tool("broken", script) if script else tmp_path / "python"
-    member = replace(HERE, folder=str(tmp_path), python=str(python))
-    assert judge.ask(ThisMachine(), member, SIDES) == {"python": None, "fault": facts}
+PYTHONS = {
+    "echo 'cannot open shared object file' >&2; exit 1": (None, "cannot open shared object file"),
+    '[ "$1" = -c ] && exit 0; echo boom >&2; exit 1': (None, "boom"),
+    '[ "$1" = -c ] && exit 0; echo "no JSON"': (None, "no JSON"),
+    "exit 0": (None, "exit status 0"),
+    "": (None, ""),  # it is not there
+    """[ "$1" = -c ] || exit 1; echo '{"python": "3.6"}' >&2; exit 1""": (
+        "3.6",
+        None,
+    ),  # older than the program
+    # What a shell says when it starts is passed over.
+    f'[ "$1" = -c ] || echo "Welcome to pi"; exec {sys.executable} "$@"': (platform.python_version(), None),
+}
 
 
-def test_a_python_that_is_older_than_the_program_itself(tool: Tool, tmp_path: Path) -> None:
-    old = tool("old", """[ "$1" = -c ] || exit 1; echo '{"python": "3.6"}' >&2; exit 1""")
-    member = replace(HERE, folder=str(tmp_path), python=str(old))
-    assert judge.ask(ThisMachine(), member, SIDES) == {"python": "3.6"}
-
-
-def test_what_a_shell_says_when_it_starts_is_passed_over(tool: Tool, tmp_path: Path) -> None:
-    chatty = tool("chatty", f'[ "$1" = -c ] || echo "Welcome to pi"; exec {sys.executable} "$@"')
-    facts = judge.ask(ThisMachine(), replace(HERE, folder=str(tmp_path), python=str(chatty)), SIDES)
-    assert facts["executable"] == sys.executable
-
-
-def test_a_folder_that_cannot_be_made() -> None:
-    with pytest.raises(Unreachable):
-        judge.ask(ThisMachine(), replace(HERE, folder="/proc/none"), SIDES)
+@pytest.mark.parametrize("script", PYTHONS)
+def test_a_python_that_does_not_work_is_not_there_or_is_too_old(tmp_path: Path, script: str) -> None:
+    python = tmp_path / "python"
+    if script:
+        put(python, script)
+    facts = judge.ask(ThisMachine(), replace(HERE, folder=str(tmp_path), python=str(python)), SIDES)
+    assert (facts["python"], facts.get("fault")) == PYTHONS[script]
+    assert ("executable" in facts) == ("Welcome" in script)

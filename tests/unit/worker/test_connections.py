@@ -18,10 +18,14 @@ from pareto.protocol.jsonlines import Refused
 from pareto.remote.worker import connections
 from pareto.remote.worker.connections import Connection
 from tests.unit import watched_worker
+from tests.unit.backends.builders import refusal
 from tests.unit.forked import Forked
 
 PEER, OTHER = "127.0.0.2", "127.0.0.3"
-ALLOWED = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control").read_text().split()
+ALLOWED, AVAILABLE = (
+    Path(f"/proc/sys/net/ipv4/tcp_{which}_congestion_control").read_text().split()
+    for which in ("allowed", "available")
+)
 MANY = 1 << 21
 TOKEN = "a token"  # noqa: S105
 ROLES = ("edge", "middle1", "server")
@@ -29,28 +33,22 @@ PROBES = 5
 """Segments at most that TCP sends again though nothing is lost: it probes a tail (RFC 8985) whose receiver is late."""
 
 
-class Pairs:
+class Pairs(ExitStack):
     """Connections over loopback, both of whose ends this process has. Those to a peer are its clients' ends."""
 
-    def __init__(self) -> None:
-        self._undo = ExitStack()
-
     def listener(self, address: str) -> socket.socket:
-        return self._undo.enter_context(socket.create_server((address, 0)))
+        return self.enter_context(socket.create_server((address, 0)))
 
     def connect(self, address: str) -> tuple[socket.socket, socket.socket]:
         listener = self.listener(address)
-        client = self._undo.enter_context(socket.create_connection(listener.getsockname(), 10))
+        client = self.enter_context(socket.create_connection(listener.getsockname(), 10))
         client.settimeout(None)
-        return client, self._undo.enter_context(listener.accept()[0])
-
-    def close(self) -> None:
-        self._undo.close()
+        return client, self.enter_context(listener.accept()[0])
 
 
 @pytest.fixture
 def pairs() -> Iterator[Pairs]:
-    with closing(Pairs()) as pairs:
+    with Pairs() as pairs:
         yield pairs
 
 
@@ -71,9 +69,20 @@ def transfer(pair: tuple[socket.socket, socket.socket], nbytes: int) -> None:
     assert client.recv(1) == b"!"
 
 
-def only(found: dict[int, Connection]) -> Connection:
-    (connection,) = found.values()
-    return connection
+def inode(sock: socket.socket) -> int:
+    return os.fstat(sock.fileno()).st_ino
+
+
+def another() -> str:
+    """Another than reno, which every kernel has."""
+    found = [name for name in ALLOWED if name != "reno"]
+    if not found:
+        pytest.skip("this kernel allows reno alone")
+    return found[0]
+
+
+def carried(before: Mapping[int, Connection], after: Mapping[int, Connection]) -> Any:
+    return connections.carried(before, after)
 
 
 def test_connections_to_the_peer_are_found_and_no_others(pairs: Pairs) -> None:
@@ -82,21 +91,17 @@ def test_connections_to_the_peer_are_found_and_no_others(pairs: Pairs) -> None:
     reader, writer = os.pipe()
     with left, right, socket.socket(type=socket.SOCK_DGRAM) as datagrams, socket.socket():
         datagrams.connect((PEER, 9))
-        assert list(connections.to(PEER)) == [os.fstat(wanted[0].fileno()).st_ino]
-        assert list(connections.to(OTHER)) == [os.fstat(other[0].fileno()).st_ino]
+        assert list(connections.to(PEER)) == [inode(wanted[0])]
+        assert list(connections.to(OTHER)) == [inode(other[0])]
         assert connections.to("127.0.0.9") == {}
     for fd in (reader, writer):
         os.close(fd)
     wanted[1].close()
     wanted[0].recv(1)  # the end of file: it is established no longer
     assert connections.to(PEER) == {}
-
-
-def test_a_socket_for_both_kinds_of_addresses_counts(pairs: Pairs) -> None:
-    listener = pairs.listener(PEER)
-    with socket.socket(socket.AF_INET6) as client:
+    with socket.socket(socket.AF_INET6) as client:  # one for both kinds of addresses counts
         client.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        client.connect((f"::ffff:{PEER}", listener.getsockname()[1]))
+        client.connect((f"::ffff:{PEER}", pairs.listener(PEER).getsockname()[1]))
         assert len(connections.to(PEER)) == 1
 
 
@@ -117,28 +122,20 @@ def test_looking_changes_nothing(pairs: Pairs) -> None:
     transfer((client, server), 1000)
 
 
-def carried(before: Mapping[int, Connection], after: Mapping[int, Connection]) -> Any:
-    return connections.carried(before, after)
-
-
 def test_a_transfer_is_told_of(pairs: Pairs) -> None:
     pair = pairs.connect(PEER)
     before = connections.to(PEER)
     transfer(pair, MANY)
     after = connections.to(PEER)
-    now = only(after)
+    (now,) = after.values()
     assert now.acked_bytes is not None
     assert 0 <= now.acked_bytes - MANY <= 1  # the SYN counts in some kernels
     told = carried(before, after)
-    assert told.congestion == now.congestion in _available()
+    assert told.congestion == now.congestion in AVAILABLE
     assert now.retransmits == told.tcp_retransmits <= PROBES
     assert told.tcp_cwnd_packets >= 2
     assert 0 < told.tcp_min_rtt_s <= 2 * told.tcp_rtt_s < 2
     assert told.tcp_delivery_rate_bps > 1e6
-
-
-def _available() -> list[str]:
-    return Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
 
 
 def test_of_several_connections_the_one_that_carried_most_meanwhile_is_told_of(pairs: Pairs) -> None:
@@ -148,11 +145,11 @@ def test_of_several_connections_the_one_that_carried_most_meanwhile_is_told_of(p
     before = connections.to(PEER)
     now = pairs.connect(PEER)
     now[0].setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
-    busy_before[0].setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, _another().encode())
+    busy_before[0].setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, another().encode())
     transfer(now, MANY)
     transfer(busy_before, 1000)
     assert carried(before, connections.to(PEER)).congestion == "reno"
-    assert carried({}, connections.to(PEER)).congestion == _another()
+    assert carried({}, connections.to(PEER)).congestion == another()
 
 
 def test_of_connections_that_carried_together_the_sums_are_told_of(pairs: Pairs) -> None:
@@ -163,94 +160,61 @@ def test_of_connections_that_carried_together_the_sums_are_told_of(pairs: Pairs)
         transfer(pair, MANY << number)
     after = connections.to(PEER)
     told = carried(before, after)
-    busy = [after[_inode(pair[0])] for pair in used]
+    busy = [after[inode(pair[0])] for pair in used]
     assert told.tcp_connections == 3
     assert told.tcp_cwnd_packets == sum(each.cwnd_packets or 0 for each in busy)
     assert told.tcp_delivery_rate_bps == busy[-1].delivery_rate_bps
     assert told.tcp_rtt_s == busy[-1].rtt_s  # of the busiest
 
 
-def _inode(sock: socket.socket) -> int:
-    return os.fstat(sock.fileno()).st_ino
+def info(tcp_state: int = 1, **values: int) -> Connection:
+    """What the kernel says where all is zero but for this."""
+    data = bytearray(200)
+    data[0] = tcp_state
+    for name, value in values.items():
+        form, place = {"retransmits": ("=I", 100), "acked": ("=Q", 120), "least_rtt": ("=I", 148)}[name]
+        struct.pack_into(form, data, place, value)
+    return Connection.of(bytes(data), "cubic")
 
 
-def _another() -> str:
-    """Another than reno, which every kernel has."""
-    found = [name for name in ALLOWED if name != "reno"]
-    if not found:
-        pytest.skip("this kernel allows reno alone")
-    return found[0]
-
-
-def test_nothing_crossed_nothing_told() -> None:
-    assert connections.carried({}, {}) is None
-
-
-def test_retransmissions_are_those_since_the_first_look() -> None:
-    info = bytearray(200)
-    info[0] = 1
-    struct.pack_into("=I", info, 100, 5)
-    first = Connection.of(bytes(info), "cubic")
-    struct.pack_into("=I", info, 100, 12)
-    later = Connection.of(bytes(info), "cubic")
+def test_retransmissions_are_those_since_the_first_look_and_what_was_never_measured_is_not_told() -> None:
+    """A kernel that has no round trip yet says 0, and all ones for the least of them."""
+    assert carried({}, {}) is None
+    first, later = info(retransmits=5), info(retransmits=12)
     assert carried({7: first}, {7: later}).tcp_retransmits == 7
-    struct.pack_into("=Q", info, 120, 10_000)
-    both = Connection.of(bytes(info), "cubic")
+    both = info(retransmits=12, acked=10_000)
     assert carried({7: first, 8: later}, {7: both, 8: both}).tcp_retransmits == 7
+    read = info(tcp_state=0, least_rtt=0xFFFFFFFF)
+    assert read.rtt_s is read.min_rtt_s is read.delivery_rate_bps is None
 
 
-@pytest.mark.parametrize(
-    ("length", "missing"),
-    [
-        (232, set()),
-        (160, {"delivery_rate_bps"}),  # Linux 4.6
-        (136, {"delivery_rate_bps", "min_rtt_s"}),  # 4.1
-        (104, {"delivery_rate_bps", "min_rtt_s", "acked_bytes"}),  # 3.x
-        (
-            90,
-            {"delivery_rate_bps", "min_rtt_s", "acked_bytes", "retransmits"},
-        ),
-    ],
-)
-def test_an_older_kernel_tells_less(pairs: Pairs, length: int, missing: set[str]) -> None:
+def test_an_older_kernel_tells_less(pairs: Pairs) -> None:
     pair = pairs.connect(PEER)
     transfer(pair, MANY)
-    info = pair[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, length)
-    read = Connection.of(info, "cubic")
-    assert {name for name, value in vars(read).items() if value is None} == missing
-    told = carried({}, {1: read})
-    assert (told.tcp_retransmits is None) == ("retransmits" in missing)
-
-
-def test_what_was_never_measured_is_not_told() -> None:
-    """A kernel that has no round trip yet says 0, and all ones for the least of them."""
-    info = bytearray(200)
-    struct.pack_into("=I", info, 148, 0xFFFFFFFF)
-    read = Connection.of(bytes(info), "cubic")
-    assert (read.rtt_s, read.min_rtt_s, read.delivery_rate_bps) == (None, None, None)
+    lacking = ["delivery_rate_bps", "min_rtt_s", "acked_bytes", "retransmits"]
+    for lacks, length in enumerate((232, 160, 136, 104, 90)):  # Linux 4.6, 4.1, 3.x
+        read = Connection.of(pair[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, length), "cubic")
+        assert {name for name, value in vars(read).items() if value is None} == {*lacking[:lacks]}
+        assert (carried({}, {1: read}).tcp_retransmits is None) == (lacks == len(lacking))
 
 
 def test_every_socket_of_the_process_gets_the_congestion_control(pairs: Pairs) -> None:
-    """And what a listener accepts later."""
-    name = _another()
+    """And what a listener accepts later. One that is not there is refused with those that are."""
+    name = another()
     client, server = pairs.connect(PEER)
     listener = pairs.listener(PEER)
-    connections.set_congestion("reno")
-    connections.set_congestion(name)
+    for each in ("reno", name):
+        connections.set_congestion(each)
+        connections.require_congestion(each)
     with socket.create_connection(listener.getsockname()), listener.accept()[0] as accepted:
         for sock in (client, server, listener, accepted):
             used = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
             assert used.partition(b"\0")[0].decode() == name
+    words = refusal(connections.require_congestion, "nonesuch", by=Refused)
+    assert all(each in words for each in ("nonesuch", *AVAILABLE))
 
 
-def test_a_congestion_control_that_is_not_there_is_refused_with_those_that_are() -> None:
-    connections.require_congestion("reno")
-    with pytest.raises(Refused) as refused:
-        connections.require_congestion("nonesuch")
-    assert all(name in str(refused.value) for name in ("nonesuch", *_available()))
-
-
-@pytest.fixture(scope="module")
+@pytest.fixture
 def hosts() -> Iterator[dict[str, Forked]]:
     """Three workers that were told to use reno, and whose rpc agents have met."""
     with ExitStack() as undo:
@@ -260,25 +224,20 @@ def hosts() -> Iterator[dict[str, Forked]]:
         where = {"address": "127.0.0.1", "interface": "lo", "hosts": ROLES, "backend": "rpc"}
         where["port"] = hosts["server"].result("rendezvous", address="127.0.0.1")
         with ThreadPoolExecutor() as pool:  # they wait for each other
-            joining = [pool.submit(host.result, "join", role=role, **where) for role, host in hosts.items()]
-            for joined in joining:
-                joined.result()
+            list(pool.map(lambda role: hosts[role].result("join", role=role, **where), ROLES))
         yield hosts
 
 
 def test_rpcs_connections_are_found_and_set_and_go_on(hosts: dict[str, Forked]) -> None:
     """TensorPipe opened them, some when they were first needed: nothing of ours has their descriptors."""
-    for role in ("edge", "middle1"):
-        hosts[role].result("warm", backend="rpc", nbytes=1)
+    for host in (hosts["edge"], hosts["middle1"]):
+        host.result("warm", backend="rpc", nbytes=1)
         for nbytes in (MANY, 2 * MANY):
-            before = hosts[role].result("connections", address="127.0.0.1")
-            hosts[role].result("warm", backend="rpc", nbytes=nbytes)
-            after = hosts[role].result("connections", address="127.0.0.1")
+            before = host.result("connections", address="127.0.0.1")
+            host.result("warm", backend="rpc", nbytes=nbytes)
+            after = host.result("connections", address="127.0.0.1")
             acked = [it["acked_bytes"] - before[inode]["acked_bytes"] for inode, it in after.items()]
             assert nbytes <= sum(acked) < 1.01 * nbytes + 10_000
             assert sum(each > nbytes / 20 for each in acked) == 16
             assert {it["congestion"] for it in after.values()} == {"reno"}
-
-
-def test_a_worker_says_what_its_connections_use(hosts: dict[str, Forked]) -> None:
     assert hosts["edge"].result("facts")["congestion_control"] == "reno"

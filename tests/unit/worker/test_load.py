@@ -78,9 +78,8 @@ def on_one_machine(counters: Counters, monkeypatch: pytest.MonkeyPatch) -> dict[
     clock = iter((AT_S[0], AT_S[-1]))
     monkeypatch.setattr(cpu, "Path", counters.path)
     monkeypatch.setattr(cpu, "time", SimpleNamespace(monotonic=lambda: next(clock)))
-    monkeypatch.setattr(
-        cpu, "psutil", SimpleNamespace(Process=lambda _: counters.process, Error=psutil.Error)
-    )
+    programs = SimpleNamespace(Process=lambda _: counters.process, Error=psutil.Error)
+    monkeypatch.setattr(cpu, "psutil", programs)
     counters.read(0)
     percent = cpu.watch_strangers([0, 1])
     counters.read(len(AT_S) - 1)
@@ -104,11 +103,9 @@ def test_what_others_had_of_a_hosts_cores(
     made = on_a_host_of_its_own(Counters(tmp_path, others_s, 0.4, 1.0), monkeypatch)
     figures = {name: made[f"server_{name}_percent"] for name in ("others", "steal", "wait")}
     assert figures == pytest.approx({"others": percent, "steal": 5.0, "wait": 25.0})
+    by = f"other programs used {percent:.1f}% of the cores that its worker may use, allowed 20%"
     assert made["status"] == status
-    why = (
-        f"on the server, other programs used {percent:.1f}% of the cores that its worker may use, allowed 20%"
-    )
-    assert made["reason"].startswith("" if status == "ok" else why)
+    assert made["reason"].startswith("" if status == "ok" else f"on the server, {by}")
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +18,7 @@ import psutil
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.protocol import host_messages
+from pareto.protocol import host_messages as told
 from pareto.protocol.host_messages import SensorSample
 from pareto.protocol.validation import read
 from pareto.remote.worker import monitor as monitoring
@@ -26,6 +27,7 @@ from tests import REPOSITORY
 from tests.program import Program
 
 INTERVAL_S = 0.01
+Child = subprocess.Popen[bytes]
 RAPL = "sys/class/powercap/intel-rapl:0"
 PMIC_W = 2.5
 VCGENCMD = """#!/bin/sh
@@ -59,19 +61,48 @@ def device(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.fixture
-def monitor(device: Path) -> Iterator[Program]:
-    environment = {**os.environ, "PATH": f"{device / 'bin'}:{os.environ['PATH']}"}
-    program = Program("pareto.remote.worker.monitor", "--sysfs", str(device), environment=environment)
-    yield program
-    assert program.close() == 0
+REPORTS = {
+    **{each.op: each.report for each in (told.BeginSampling, told.GetLatestSample, told.CollectSamples)},
+    **{each.op: each.report for each in (told.MeasureIdle, told.GetSamplingCost)},
+}
+
+
+class Monitor(Program):
+    """All that it reports is as declared: the driver takes nothing else (`pareto.protocol.messages`)."""
+
+    def __init__(self, sysfs: Path, path: str) -> None:
+        environment = {**os.environ, "PATH": path}
+        super().__init__("pareto.remote.worker.monitor", "--sysfs", str(sysfs), environment=environment)
+
+    def result(self, op: str, **fields: Any) -> Any:
+        answer = super().result(op, **fields)
+        read(REPORTS[op], answer)
+        return answer
+
+    def begin(self, pid: int, interval_s: float = INTERVAL_S) -> dict[str, str]:
+        begun = self.result("begin", pid=pid, interval_s=interval_s, gpu=None)
+        assert begun["least_window_s"] == 0.0  # counters of a processor and a power controller move at once
+        return dict(begun["by_field"])
+
+    def later(self) -> dict[str, Any]:
+        """A sample that began after this call: the next one but one, for the next may have begun before."""
+        for _ in range(2):
+            last_s = self.result("latest")["at_s"]
+            while (sample := self.result("latest"))["at_s"] == last_s:
+                pass  # the test's time limit ends a vain wait
+        return dict(sample)
+
+    def idle_power_w(self) -> float:
+        """The answer of `idle` over a time in which two samples were taken, however slow this machine is."""
+        seconds = 5 * INTERVAL_S
+        while (power_w := self.result("idle", seconds=seconds)) is None:
+            seconds *= 2
+        return float(power_w)
 
 
 @pytest.fixture
-def bare_monitor(tmp_path: Path) -> Iterator[Program]:
-    """On a device without any sensor."""
-    environment = {**os.environ, "PATH": str(tmp_path)}
-    program = Program("pareto.remote.worker.monitor", "--sysfs", str(tmp_path), environment=environment)
+def monitor(device: Path) -> Iterator[Monitor]:
+    program = Monitor(device, f"{device / 'bin'}:{os.environ['PATH']}")
     yield program
     assert program.close() == 0
 
@@ -84,38 +115,9 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-def begin(monitor: Program, pid: int, interval_s: float = INTERVAL_S) -> dict[str, str]:
-    begun = monitor.result("begin", pid=pid, interval_s=interval_s, gpu=None)
-    assert begun["least_window_s"] == 0.0  # counters of a processor and a power controller move at once
-    return dict(begun["by_field"])
-
-
-def latest_that(monitor: Program, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-    """The first of the latest samples for which `holds`; the test's time limit ends a vain wait."""
-    while not holds(sample := monitor.result("latest")):
-        pass
-    return dict(sample)
-
-
-def later(monitor: Program) -> dict[str, Any]:
-    """A sample that began after this call: the next one but one, for the next may have begun before."""
-    for _ in range(2):
-        last_s = monitor.result("latest")["at_s"]
-        sample = latest_that(monitor, lambda sample, last_s=last_s: sample["at_s"] > last_s)
-    return sample
-
-
 def now_s() -> float:
     """By the clock that the monitor reads, too: for an order."""
     return time.monotonic()  # noqa: TID251
-
-
-def idle_power_w(monitor: Program) -> float:
-    """The answer of `idle` over a time in which two samples were taken, however slow this machine is."""
-    seconds = 5 * INTERVAL_S
-    while (power_w := monitor.result("idle", seconds=seconds)) is None:
-        seconds *= 2
-    return float(power_w)
 
 
 def counter_shows(device: Path, energy_uj: int) -> None:
@@ -130,9 +132,10 @@ def used_s(pid: int) -> float:
     return float(times.user + times.system)
 
 
-def test_begin_names_each_sensor(monitor: Program) -> None:
+def test_each_sensor_is_named_and_a_sample_has_every_field(monitor: Monitor) -> None:
+    assert monitor.result("latest") is None
     energy = "powercap intel-rapl:0 + vcgencmd pmic_read_adc"
-    assert begin(monitor, os.getpid()) == {
+    assert monitor.begin(os.getpid()) == {
         "cpu_percent": "psutil",
         "rss_bytes": "psutil",
         "temperature_c": "cpu_thermal",
@@ -141,72 +144,60 @@ def test_begin_names_each_sensor(monitor: Program) -> None:
         "energy_j": energy,
         "power_w": energy,
     }
-
-
-def test_a_sample_has_every_field(monitor: Program) -> None:
-    assert monitor.result("latest") is None
-    begin(monitor, os.getpid())
-    sample = later(monitor)
-    assert sample["temperature_c"] == 52.35
-    assert sample["frequency_hz"] == 1.5e9
-    assert sample["throttled"] == 0x50005
+    sample = monitor.later()
+    there = {"temperature_c": 52.35, "frequency_hz": 1.5e9, "throttled": 0x50005}
+    there |= dict.fromkeys(("gpu_percent", "gpu_memory_bytes", "gpu_clock_hz"))
+    assert {name: sample[name] for name in there} == there
     assert sample["power_w"] == pytest.approx(PMIC_W)  # and the counter stands still
     assert sample["rss_bytes"] > 1_000_000
     assert sample["cpu_percent"] >= 0
-    assert [sample[x] for x in ("gpu_percent", "gpu_memory_bytes", "gpu_clock_hz")] == [None] * 3
 
 
-def test_a_device_without_sensors_has_empty_cells(bare_monitor: Program) -> None:
-    assert begin(bare_monitor, os.getpid()) == {"cpu_percent": "psutil", "rss_bytes": "psutil"}
-    sample = later(bare_monitor)
-    measured = {field for field, value in sample.items() if value is not None}
+def test_a_device_without_sensors_has_empty_cells(tmp_path: Path) -> None:
+    monitor = Monitor(tmp_path, str(tmp_path))
+    assert monitor.begin(os.getpid()) == {"cpu_percent": "psutil", "rss_bytes": "psutil"}
+    measured = {field for field, value in monitor.later().items() if value is not None}
     of_cores = {"busy_s", "others_s", "steal_s", "waited_s", "throttled_s"}
     assert measured - of_cores == {"at_s", "cpu_percent", "rss_bytes"}
     assert {"busy_s", "others_s", "steal_s"} <= measured
-    assert bare_monitor.result("idle", seconds=5 * INTERVAL_S) is None
+    assert monitor.result("idle", seconds=5 * INTERVAL_S) is None
+    assert monitor.result("collect")["energy_j"][-1] is None
+    assert monitor.result("cost")["samples"] >= 2
+    assert monitor.close() == 0
 
 
-def test_energy_is_the_sum_of_all_sources_since_begin(monitor: Program, device: Path) -> None:
-    begin(monitor, os.getpid())
+def test_energy_is_the_sum_of_all_sources_and_never_of_some(monitor: Monitor, device: Path) -> None:
+    monitor.begin(os.getpid())
     counter_shows(device, 12_000_000)
-    later(monitor)
+    monitor.later()
     columns = monitor.result("collect")
     assert columns["energy_j"][0] == 0.0
     assert columns["power_w"][0] is None  # a counter has no power yet
     lasted_s = columns["at_s"][-1] - columns["at_s"][0]
     assert columns["energy_j"][-1] == pytest.approx(5.0 + PMIC_W * lasted_s)
-
-
-def test_a_source_that_falls_silent_leaves_no_partial_sum(monitor: Program, device: Path) -> None:
-    begin(monitor, os.getpid())
     (device / "bin/vcgencmd").unlink()
-    sample = later(monitor)
+    sample = monitor.later()
     assert (sample["energy_j"], sample["power_w"], sample["throttled"]) == (None, None, None)
     assert monitor.result("idle", seconds=5 * INTERVAL_S) is None
 
 
-def test_two_collections_share_one_sample(monitor: Program) -> None:
-    begin(monitor, os.getpid())
+def test_two_collections_share_one_sample_and_begin_again_starts_anew(monitor: Monitor, child: Child) -> None:
+    monitor.begin(os.getpid())
     collected = []
     for _ in range(3):
-        later(monitor)
+        monitor.later()
         collected.append(monitor.result("collect"))
     for before, after in pairwise(collected):
-        assert {field: values[-1] for field, values in before.items()} == {
-            field: values[0] for field, values in after.items()
+        assert {field: of[-1] for field, of in before.items()} == {
+            field: of[0] for field, of in after.items()
         }
     times = collected[0]["at_s"] + collected[1]["at_s"][1:] + collected[2]["at_s"][1:]
     assert times == sorted(set(times))
     assert len(times) >= 4
     assert {len(x) for x in collected[0].values()} == {len(collected[0]["at_s"])}
-
-
-def test_begin_again_starts_anew(monitor: Program, child: subprocess.Popen[bytes]) -> None:
-    begin(monitor, os.getpid())
-    later(monitor)
     threads = psutil.Process(monitor.process.pid).num_threads()
     begun_s = now_s()
-    begin(monitor, child.pid, interval_s=1000.0)
+    monitor.begin(child.pid, interval_s=1000.0)
     ended_s = now_s()
     columns = monitor.result("collect")
     first_s, last_s = columns["at_s"]  # at the beginning, and when they were collected
@@ -216,68 +207,56 @@ def test_begin_again_starts_anew(monitor: Program, child: subprocess.Popen[bytes
     assert psutil.Process(monitor.process.pid).num_threads() == threads  # the sampling before has ended
 
 
-def test_processor_time_of_the_watched_process(monitor: Program, child: subprocess.Popen[bytes]) -> None:
+def test_processor_time_of_the_watched_process(monitor: Monitor, child: Child) -> None:
     """Percent times time must be what the process used, between readings just outside and just inside."""
     tick_s = 1 / os.sysconf("SC_CLK_TCK")
     outside_s = used_s(child.pid)
-    begin(monitor, child.pid)
+    monitor.begin(child.pid)
     inside_s = used_s(child.pid)
     while used_s(child.pid) < inside_s + 20 * tick_s:
-        later(monitor)
+        monitor.later()
     inside_s = used_s(child.pid) - inside_s
-    later(monitor)
+    monitor.later()
     columns = monitor.result("collect")
     outside_s = used_s(child.pid) - outside_s
     assert columns["cpu_percent"][0] is None
-    times = columns["at_s"]
-    used = sum(
-        percent / 100 * (now_s - before_s)
-        for percent, before_s, now_s in zip(columns["cpu_percent"][1:], times, times[1:], strict=False)
-    )
+    spans = zip(columns["cpu_percent"][1:], pairwise(columns["at_s"]), strict=True)
+    used = sum(percent / 100 * (at_s - before_s) for percent, (before_s, at_s) in spans)
     assert inside_s - 2 * tick_s <= used <= outside_s + 2 * tick_s
 
 
-def test_sampling_goes_on_when_the_process_is_gone(monitor: Program, child: subprocess.Popen[bytes]) -> None:
-    begin(monitor, child.pid)
+def test_sampling_goes_on_when_the_process_is_gone(monitor: Monitor, child: Child) -> None:
+    monitor.begin(child.pid)
     child.kill()
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # dead, and a zombie
-    sample = later(monitor)
-    assert (sample["rss_bytes"], sample["cpu_percent"]) == (None, None)
-    child.wait()
-    sample = later(monitor)
-    assert (sample["rss_bytes"], sample["cpu_percent"]) == (None, None)
+    for _ in range(2):
+        sample = monitor.later()
+        assert (sample["rss_bytes"], sample["cpu_percent"]) == (None, None)
+        child.wait()
     assert sample["temperature_c"] == 52.35
 
 
-def test_what_cannot_be_watched_is_refused(
-    monitor: Program, child: subprocess.Popen[bytes], snapshot: SnapshotAssertion
-) -> None:
+def test_what_cannot_be_is_refused(monitor: Monitor, child: Child, snapshot: SnapshotAssertion) -> None:
     replies = [monitor.reply("collect"), monitor.reply("idle", seconds=0.0), monitor.reply("cost")]
-    assert {reply["error"] for reply in replies} == snapshot(name="before begin")
+    assert {reply["error"] for reply in replies} == {"nothing is watched yet"}
     child.kill()
     child.wait()
-    gone = monitor.reply("begin", pid=child.pid, interval_s=INTERVAL_S, gpu=None)["error"]
-    assert gone.replace(str(child.pid), "PID") == snapshot
-    intervals = [0, -1, float("inf")]
-    replies = [monitor.reply("begin", pid=os.getpid(), interval_s=it, gpu=None) for it in intervals]
-    assert [reply["error"] for reply in replies] == snapshot
+    asked = [(child.pid, INTERVAL_S), *((os.getpid(), each) for each in (0, -1, float("inf")))]
+    replies = [monitor.reply("begin", pid=pid, interval_s=each, gpu=None) for pid, each in asked]
+    assert [reply["error"].replace(str(child.pid), "PID") for reply in replies] == snapshot
 
 
-def test_idle_power_does_not_know_what_was_before(monitor: Program, device: Path) -> None:
-    begin(monitor, os.getpid())
-    assert idle_power_w(monitor) == pytest.approx(PMIC_W)  # and the counter stands still
+def test_idle_power_is_that_of_its_time_alone(monitor: Monitor, device: Path) -> None:
+    monitor.begin(os.getpid())
+    assert monitor.idle_power_w() == pytest.approx(PMIC_W)  # and the counter stands still
     counter_shows(device, 999_000_000)
-    later(monitor)
-    assert idle_power_w(monitor) == pytest.approx(PMIC_W)
+    monitor.later()
+    assert monitor.idle_power_w() == pytest.approx(PMIC_W)
+    monitor.begin(os.getpid(), interval_s=1000.0)
+    assert monitor.result("idle", seconds=0.0) is monitor.result("cost")["late_p99_s"] is None
 
 
-def test_what_is_not_known_before_the_first_interval(monitor: Program) -> None:
-    begin(monitor, os.getpid(), interval_s=1000.0)
-    assert monitor.result("idle", seconds=0.0) is None
-    assert monitor.result("cost")["late_p99_s"] is None
-
-
-def test_cost_counts_the_programs_it_starts(monitor: Program, device: Path) -> None:
+def test_cost_counts_the_programs_it_starts(monitor: Monitor, device: Path) -> None:
     burn = "i=0; while [ $i -lt 5000 ]; do i=$((i+1)); done\n"
     (device / "bin/vcgencmd").write_text(VCGENCMD + burn)
     watcher = psutil.Process(monitor.process.pid)
@@ -288,15 +267,14 @@ def test_cost_counts_the_programs_it_starts(monitor: Program, device: Path) -> N
         return times.user + times.system, times.children_user + times.children_system
 
     begun_s = now_s()
-    begin(monitor, os.getpid())
+    monitor.begin(os.getpid())
     own_s, children_s = all_s()
     while (now := all_s())[1] < children_s + 0.2:
         pass
     cost = monitor.result("cost")
     cost_s = cost["cpu_percent"] / 100 * (now_s() - begun_s)
     assert cost_s >= sum(now) - own_s - children_s - 0.04  # four clocks, each in ticks
-    assert cost["samples"] >= 2
-    assert cost["late_p99_s"] >= 0
+    assert cost["samples"] >= 2 and cost["late_p99_s"] >= 0
 
 
 def test_it_needs_no_torch() -> None:
@@ -304,28 +282,19 @@ def test_it_needs_no_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY).returncode == 0
 
 
-class Takes:
-    """A source of samples for the sampler; `at` maps a call's number to what it does."""
-
-    def __init__(self, at: dict[int, Callable[[], object]]) -> None:
-        self.calls = 0
-        self.reached = threading.Event()
-        self._at = at
-
-    def __call__(self) -> SensorSample:
-        self.calls += 1
-        self._at.get(self.calls, int)()
-        return SensorSample(at_s=0.0, rss_bytes=self.calls)
-
-
 def test_the_oldest_samples_give_way() -> None:
-    reached = threading.Event()
-    sampler = Sampler(Takes({6: reached.set}), 0.001, kept=3)
+    reached, numbers = threading.Event(), itertools.count(1)
+
+    def take() -> SensorSample:
+        if (number := next(numbers)) == 6:
+            reached.set()
+        return SensorSample(at_s=0.0, rss_bytes=number)
+
+    sampler = Sampler(take, 0.001, kept=3)
     reached.wait()
     sampler.stop()
-    kept = [sample.rss_bytes for sample in sampler.waiting()]
     taken = sampler.cost().samples
-    assert kept == [taken - 2, taken - 1, taken]
+    assert [sample.rss_bytes for sample in sampler.waiting()] == [taken - 2, taken - 1, taken]
 
 
 class Clock:
@@ -368,27 +337,16 @@ def test_times_that_have_passed_are_left_out_and_told_as_lateness(monkeypatch: p
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_sampling_that_has_failed_does_not_look_like_none() -> None:
-    def fail() -> None:
-        raise OSError("broken")
+    numbers = itertools.count(1)
 
-    sampler = Sampler(Takes({3: fail}), 0.001)
+    def take() -> SensorSample:
+        if next(numbers) == 3:
+            raise OSError("broken")
+        return SensorSample(at_s=0.0)
+
+    sampler = Sampler(take, 0.001)
     sampler._thread.join()
     for ask in (sampler.collect, sampler.waiting):
         with pytest.raises(RuntimeError) as failed:
             ask()
         assert isinstance(failed.value.__cause__, OSError)
-
-
-def test_all_that_it_reports_is_declared(monitor: Program, bare_monitor: Program) -> None:
-    """The driver takes nothing else (`pareto.protocol.messages`)."""
-    for program in (monitor, bare_monitor):
-        read(host_messages.GetLatestSample.report, program.result("latest"))
-        begun = program.result("begin", pid=os.getpid(), interval_s=INTERVAL_S, gpu=None)
-        read(host_messages.BeginSampling.report, begun)
-        read(host_messages.MeasureIdle.report, program.result("idle", seconds=3 * INTERVAL_S))
-        for kind in (
-            host_messages.GetLatestSample,
-            host_messages.CollectSamples,
-            host_messages.GetSamplingCost,
-        ):
-            read(kind.report, program.result(kind.op))

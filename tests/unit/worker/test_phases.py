@@ -1,4 +1,5 @@
-"""The measuring loops over a real connection on loopback."""
+"""The measuring loops, over a real connection on loopback or by a clock of the test's own; and what a stage takes by
+itself, also while something else wants its core."""
 
 from __future__ import annotations
 
@@ -7,56 +8,42 @@ import math
 import queue
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from syrupy.assertion import SnapshotAssertion
 
+from pareto.protocol import pace
 from pareto.protocol.errors import BackendError
-from pareto.remote.backends.base import Layout, Reply, Tensors, layout
+from pareto.remote.backends.base import Reply, Tensors, layout
 from pareto.remote.backends.tcp import TcpClient, TcpServer
-from pareto.remote.worker import phases
+from pareto.remote.worker import phases, served
 from pareto.remote.worker.phases import Length, NoLink, Phase, Sample
+from tests.unit.backends.builders import HERE, TOKEN, Works, opened, refusal
 
 INPUTS = [(torch.full((1, 8), float(i)),) for i in range(4)]
-NAME = bytes(8)
-
-
-class Sleeping:
-    """A stage that says how long its work took, and needs no time for it.
-
-    begins: called with the number of each request, before its work.
-    """
-
-    def __init__(
-        self, takes: Layout, seconds: float = 0.0, begins: Callable[[int], object] = lambda _: None
-    ) -> None:
-        self.fingerprint = NAME
-        self.takes = takes
-        self._seconds = seconds
-        self._begins = begins
-        self._numbers = itertools.count()
-
-    def run(self, tensors: Tensors) -> tuple[Tensors, float]:
-        self._begins(next(self._numbers))
-        return (tensors[0] + 1, tensors[0][:, 0].long()), self._seconds
 
 
 @pytest.fixture
 def server() -> Iterator[TcpServer]:
-    server = TcpServer("127.0.0.1", "t")
-    yield server
-    server.close()
+    with closing(TcpServer(HERE, TOKEN)) as server:
+        yield server
 
 
 def connect(
     server: TcpServer, seconds: float = 0.0, begins: Callable[[int], object] = lambda _: None
 ) -> TcpClient:
+    """To a stage that says that its work took so long. begins: called with each request's number, before its work."""
+    numbers = itertools.count()
+
+    def work(tensors: Tensors) -> Tensors:
+        begins(next(numbers))
+        return tensors[0] + 1, tensors[0][:, 0].long()
+
     takes = layout(INPUTS[0])
-    server.serve(Sleeping(takes, seconds, begins))
-    client = TcpClient("127.0.0.1", server.port, "t")
-    client.open(NAME, (*takes, ("int64", (1,))))
-    return client
+    return opened(server, Works(takes, work, seconds), (*takes, ("int64", (1,))))
 
 
 def unchanged(tensors: Tensors) -> Tensors:
@@ -64,17 +51,20 @@ def unchanged(tensors: Tensors) -> Tensors:
 
 
 class Clock:
-    """Stands still but for what the edge computes, and what comes from afar."""
+    """In place of `time`, and of what the kernel says that this thread waited: stands still but for what is computed,
+    and what comes from afar."""
 
     def __init__(self) -> None:
-        self.now_s = 128.0
+        self.now_s, self.waited_s, self.runs = 128.0, 0.0, 0
 
     def perf_counter(self) -> float:
         return self.now_s
 
-    def taking(self, seconds: float) -> phases.Compute:
+    def taking(self, seconds: float, waits_s: float = 0.0) -> phases.Compute:
         def compute(tensors: Tensors) -> Tensors:
-            self.now_s += seconds
+            self.now_s += seconds + waits_s
+            self.waited_s += waits_s
+            self.runs += 1
             return tensors
 
         return compute
@@ -85,8 +75,7 @@ class Afar(NoLink):
 
     def __init__(self, clock: Clock, round_trip_s: float) -> None:
         super().__init__()
-        self._clock = clock
-        self._round_trip_s = round_trip_s
+        self._clock, self._round_trip_s = clock, round_trip_s
         self._due: queue.SimpleQueue[float] = queue.SimpleQueue()
 
     def send(self, request_id: int, tensors: Tensors) -> float:
@@ -98,25 +87,25 @@ class Afar(NoLink):
         return super().receive()
 
 
+def phase_of(*began_done: tuple[float, float], at_s: float = 0.0, **fields: Any) -> Phase:
+    return Phase(at_s, [Sample(began, done, 0.0, 0.0, ()) for began, done in began_done], [], **fields)
+
+
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(phases, "time", clock)
+    for module in (phases, served):
+        monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(served.Waits, "seconds", lambda _: clock.waited_s)
     return clock
 
 
-def test_latency_lasts_until_as_many_requests_as_asked_are_there(server: TcpServer) -> None:
-    client = connect(server)
-    assert len(phases.latency(client, unchanged, INPUTS, Length(7, 0.0)).samples) == 7
-    assert phases.latency(client, unchanged, INPUTS, Length(0, 0.0)).samples == []
-
-
-@pytest.mark.parametrize(("requests", "made"), [(1, 6), (9, 9)])
-def test_latency_lasts_until_both_requests_and_seconds_are_there(
-    clock: Clock, requests: int, made: int
-) -> None:
+@pytest.mark.parametrize(("requests", "made"), [(0, 6), (1, 6), (9, 9)])
+def test_latency_lasts_for_both_lengths(server: TcpServer, clock: Clock, requests: int, made: int) -> None:
     phase = phases.latency(NoLink(), clock.taking(1 / 64), INPUTS, Length(requests, 6 / 64))
     assert len(phase.samples) == made
+    phase = phases.latency(connect(server), unchanged, INPUTS, Length(requests, 0.0))
+    assert len(phase.samples) == requests
 
 
 def test_latency_covers_every_part_and_one_request_is_in_flight(server: TcpServer, clock: Clock) -> None:
@@ -126,7 +115,7 @@ def test_latency_covers_every_part_and_one_request_is_in_flight(server: TcpServe
     assert all(a.finished_s <= b.started_s for a, b in itertools.pairwise(phase.samples))
 
 
-def test_results_belong_to_their_inputs(server: TcpServer) -> None:
+def test_results_belong_to_their_inputs_and_none_that_differs_is_passed_over(server: TcpServer) -> None:
     client = connect(server)
     for phase in (
         phases.latency(client, unchanged, INPUTS, Length(9, 0.0)),
@@ -137,25 +126,9 @@ def test_results_belong_to_their_inputs(server: TcpServer) -> None:
         for which, (first, second) in phase.outputs:
             assert torch.equal(first, INPUTS[which][0] + 1)
             assert second.tolist() == [which]
-
-
-class Straying(Sleeping):
-    """Every third result is another one."""
-
-    def __init__(self, takes: Layout) -> None:
-        super().__init__(takes)
-        self._ran = 0
-
-    def run(self, tensors: Tensors) -> tuple[Tensors, float]:
-        self._ran += 1
-        return (tensors[0] + (self._ran % 3 == 0),), 0.0
-
-
-def test_no_result_that_differs_is_passed_over(server: TcpServer) -> None:
-    server.serve(Straying(layout(INPUTS[0])))
-    client = TcpClient("127.0.0.1", server.port, "t")
-    client.open(NAME, layout(INPUTS[0]))
-    phase = phases.latency(client, unchanged, INPUTS[:1], Length(9, 0.0))
+    numbers, takes = itertools.count(1), layout(INPUTS[0])
+    straying = Works(takes, lambda tensors: (tensors[0] + (next(numbers) % 3 == 0),))
+    phase = phases.latency(opened(server, straying, takes), unchanged, INPUTS[:1], Length(9, 0.0))
     assert [int(result[0, 0]) for _, (result,) in phase.outputs] == [0, 1, 0, 1, 0, 1]
 
 
@@ -186,33 +159,23 @@ def test_never_more_in_flight_than_asked(server: TcpServer) -> None:
 
     client = connect(server, begins=lambda _: third.wait(60))
     phase = phases.throughput(client, compute, INPUTS, Length(40, 0.0), 0.01, depth=3)
-    events = sorted([(s.started_s, 1) for s in phase.samples] + [(s.finished_s, -1) for s in phase.samples])
-    flying = most = 0
-    for _, change in events:
-        flying += change
-        most = max(most, flying)
-    assert most == 3
+    events = sorted(at for s in phase.samples for at in ((s.started_s, 1), (s.finished_s, -1)))
+    assert max(itertools.accumulate(change for _, change in events)) == 3
 
 
 @pytest.mark.parametrize(("each_s", "made"), [(1 / 16, 9), (1.0, 5)])
-def test_throughput_is_cut_when_it_takes_far_longer_than_foreseen(
-    clock: Clock, each_s: float, made: int
-) -> None:
+def test_throughput_is_cut_when_it_takes_far_too_long(clock: Clock, each_s: float, made: int) -> None:
     """After half a second, but not before there are as many as asked."""
     phase = phases.throughput(NoLink(), clock.taking(each_s), INPUTS, Length(2, 1 / 8), 1e-4, depth=2)
     assert len(phase.samples) == made  # 1250 were foreseen
 
 
-class Failing:
-    """A client whose server goes away after some requests."""
+class Failing(NoLink):
+    """A client whose server goes away after some requests, the last of which it mistakes."""
 
     def __init__(self, after: int) -> None:
+        super().__init__()
         self._left = after
-
-    def open(self, fingerprint: bytes, takes: Layout) -> None: ...
-
-    def send(self, request_id: int, tensors: Tensors) -> float:
-        return 0.0
 
     def receive(self) -> Reply:
         self._left -= 1
@@ -220,46 +183,32 @@ class Failing:
             raise BackendError("gone")
         return Reply(0 if self._left else 99, (torch.zeros(1),), (), 0.0)
 
-    def warm(self, nbytes: int) -> None: ...
-
-    def close(self) -> None: ...
-
 
 @pytest.mark.timeout(60)
-def test_a_lost_server_ends_the_phase_with_its_error() -> None:
-    with pytest.raises(BackendError, match="gone"):
-        phases.throughput(Failing(0), unchanged, INPUTS, Length(100, 0.0), 1.0, depth=3)
-    with pytest.raises(BackendError, match="gone"):
-        phases.latency(Failing(0), unchanged, INPUTS, Length(3, 0.0))
+def test_a_lost_server_and_a_reply_to_another_request_end_the_phase() -> None:
+    words = refusal(phases.throughput, Failing(0), unchanged, INPUTS, Length(100, 0.0), 1.0, depth=3)
+    assert words == refusal(phases.latency, Failing(0), unchanged, INPUTS, Length(3, 0.0)) == "gone"
+    words = refusal(phases.latency, Failing(1), unchanged, INPUTS, Length(3, 0.0))
+    assert words == "the reply to request 99 came in place of 0"
 
 
-def test_a_reply_to_another_request_is_noticed(snapshot: SnapshotAssertion) -> None:
-    with pytest.raises(BackendError) as noticed:
-        phases.latency(Failing(1), unchanged, INPUTS, Length(3, 0.0))
-    assert str(noticed.value) == snapshot
-
-
-def test_without_a_link_the_edge_alone_is_measured(clock: Clock) -> None:
-    alone = phases.latency(NoLink(), clock.taking(1 / 64), INPUTS, Length(3, 0.0))
-    assert [(s.stages_s, s.edge_s, s.latency_s) for s in alone.samples] == [((), 1 / 64, 1 / 64)] * 3
-    many = phases.throughput(NoLink(), clock.taking(1 / 64), INPUTS, Length(10, 0.0), 0.01, depth=1)
-    assert phases.rate(many, 1) == 64
-    assert len(many.samples) == 10 + 1 + 1
-
-
-def test_what_decodes_an_input_is_apart_from_the_stage_and_keeps_the_edge_busy(clock: Clock) -> None:
+@pytest.mark.parametrize("decodes_s", [0.0, 1 / 32])
+def test_without_a_link_the_edge_alone_is_measured(clock: Clock, decodes_s: float) -> None:
     def decode(tensors: Tensors) -> Tensors:
-        clock.taking(1 / 32)(tensors)
+        clock.taking(decodes_s)(tensors)
         return (tensors[0] + 1,)
 
-    alone = phases.latency(NoLink(), clock.taking(1 / 64), INPUTS, Length(3, 0.0), decode=decode)
-    many = phases.throughput(
-        NoLink(), clock.taking(1 / 64), INPUTS, Length(10, 0.0), 0.01, depth=1, decode=decode
-    )
+    edge = clock.taking(1 / 64)
+    alone = phases.latency(NoLink(), edge, INPUTS, Length(3, 0.0), decode=decode)
+    began_s, busy_s = clock.now_s, 1 / 64 + decodes_s
+    many = phases.throughput(NoLink(), edge, INPUTS, Length(10, 0.0), 0.01, depth=1, decode=decode)
     for sample in (*alone.samples, *many.samples):
-        assert (sample.decode_s, sample.edge_s, sample.busy_s) == (1 / 32, 1 / 64, 3 / 64)
-    assert {sample.latency_s for sample in alone.samples} == {3 / 64}
-    assert phases.rate(many, 1) == pytest.approx(64 / 3)
+        assert (sample.decode_s, sample.edge_s, sample.busy_s) == (decodes_s, 1 / 64, busy_s)
+    assert [(s.stages_s, s.latency_s) for s in alone.samples] == [((), busy_s)] * 3
+    assert phases.rate(many, 1) == pytest.approx(1 / busy_s)
+    assert len(many.samples) == 10 + 1 + 1
+    assert phases.window(many) == ((began_s + busy_s, began_s + 11 * busy_s), 10)
+    assert phases.busy_s(many) == 10 * busy_s
     for which, (output,) in (*alone.outputs, *many.outputs):
         assert torch.equal(output, INPUTS[which][0] + 1)
 
@@ -283,9 +232,8 @@ def test_inputs_are_decoded_ahead_while_the_edge_computes_but_no_further_than_as
         overlapped.append(decoding[min(next(computed) + AHEAD, made - 1)].wait(30))
         return tensors
 
-    phase = phases.throughput(
-        NoLink(), compute, INPUTS, Length(5, 0.0), 1.0, depth=2, decode=decode, prefetch=AHEAD
-    )
+    more: Any = {"decode": decode, "prefetch": AHEAD}
+    phase = phases.throughput(NoLink(), compute, INPUTS, Length(5, 0.0), 1.0, depth=2, **more)
     assert overlapped == [True] * made
     assert max(ahead) <= AHEAD + 1  # the one that is computed
     assert len(phases.steady(phase)) >= 5 + 1
@@ -312,17 +260,9 @@ def test_a_fault_ends_the_phase_and_the_thread_that_decodes_ahead(where: str) ->
             return super().send(request_id, fault(tensors) if where == "send" else tensors)
 
     before = set(threading.enumerate())
-    with pytest.raises(BackendError, match="gone"):
-        phases.throughput(
-            Sending(),
-            fault if where == "compute" else unchanged,
-            INPUTS,
-            Length(50, 0.0),
-            1.0,
-            depth=2,
-            decode=fault if where == "decode" else unchanged,
-            prefetch=AHEAD,
-        )
+    compute, decode = (fault if where == each else unchanged for each in ("compute", "decode"))
+    phase: dict[str, Any] = {"depth": 2, "decode": decode, "prefetch": AHEAD}
+    assert refusal(phases.throughput, Sending(), compute, INPUTS, Length(50, 0.0), 1.0, **phase) == "gone"
     assert set(threading.enumerate()) <= before
 
 
@@ -339,14 +279,6 @@ def test_an_edge_that_decodes_ahead_is_as_busy_as_the_busier_of_its_steps() -> N
     assert phases.busy_s(phase) == 1.0
 
 
-def test_rate_leaves_fill_and_drain_out_and_counts_images() -> None:
-    """Three in flight: when the last one began, the two before it were still on their way."""
-    began_done = [(0.0, 1.0), (0.1, 1.1), (0.2, 1.2), (1.0, 1.3), (1.1, 1.31), (1.3, 1.32)]
-    phase = Phase(0.0, [Sample(began, done, 0.0, 0.0, ()) for began, done in began_done], [])
-    assert phases.rate(phase, 1) == pytest.approx(10.0)
-    assert phases.rate(phase, 8) == pytest.approx(80.0)
-
-
 @pytest.mark.parametrize("depth", [2, 5])
 def test_what_comes_in_bursts_is_counted_by_whole_ones(clock: Clock, depth: int) -> None:
     """A link that too few requests do not fill: `depth` of them a round trip, and no more."""
@@ -361,8 +293,7 @@ def test_a_burst_that_is_cut_short_does_not_count(requests: int) -> None:
     """Three a round trip of a second, within a hundredth each: of a phase that was cut in the middle, too."""
     done = [1 + number // 3 + number % 3 / 100 for number in range(requests)]
     began = [0.0, 0.0, 0.0, *done]
-    samples = [Sample(*times, 0.0, 0.0, ()) for times in zip(began, done, strict=False)]
-    phase = Phase(0.0, samples, [], depth=3)
+    phase = phase_of(*zip(began, done, strict=False), depth=3)
     assert phases.rate(phase, 1) == pytest.approx(3.0)
     assert phases.window(phase)[1] == (requests - 4) // 3 * 3
 
@@ -376,41 +307,23 @@ def test_as_many_requests_as_asked_are_in_steady_state(server: TcpServer, depth:
     assert all(sample.finished_s <= many.samples[-1].started_s for sample in counted)
 
 
-def test_one_after_the_other_counts_what_the_requests_took() -> None:
-    samples = [Sample(0.5, 1.0, 0.0, 0.0, ()), Sample(1.5, 2.5, 0.0, 0.0, ())]
-    assert phases.sequential_rate(samples, 9) == pytest.approx(12.0)
-
-
-def test_the_window_of_a_phase_is_that_of_its_rate_on_the_hosts_clock() -> None:
-    samples = [Sample(began, done, 0.0, 0.0, ()) for began, done in ((0, 1.0), (0.5, 1.25), (1.25, 1.5))]
-    assert phases.window(Phase(100.0, samples, [])) == ((101.0, 101.25), 1)
-
-
-def test_the_latency_under_load_is_that_of_the_requests_that_began_among_others() -> None:
-    """The first two fill the steps."""
-    began_done = [(0.0, 1.0), (0.1, 1.1), (1.0, 1.25), (1.1, 1.3), (1.25, 1.35)]
-    phase = Phase(0.0, [Sample(began, done, 0.0, 0.0, ()) for began, done in began_done], [], depth=2)
+def test_what_a_phases_requests_say_of_it() -> None:
+    """Its rate without fill and drain: when the last of three in flight began, two were still on their way. One after
+    the other; of its window on the host's clock; of latency, once the steps are filled; of the edge's work from 1.0 to
+    3.0: half of the first run, the second, and nothing of the third and of the last."""
+    phase = phase_of((0.0, 1.0), (0.1, 1.1), (0.2, 1.2), (1.0, 1.3), (1.1, 1.31), (1.3, 1.32))
+    assert [phases.rate(phase, size) for size in (1, 8)] == pytest.approx([10.0, 80.0])
+    assert phases.sequential_rate(phase_of((0.5, 1.0), (1.5, 2.5)).samples, 9) == pytest.approx(12.0)
+    phase = phase_of((0, 1.0), (0.5, 1.25), (1.25, 1.5), at_s=100.0)
+    assert phases.window(phase) == ((101.0, 101.25), 1)
+    phase = phase_of((0.0, 1.0), (0.1, 1.1), (1.0, 1.25), (1.1, 1.3), (1.25, 1.35), depth=2)
     assert [sample.latency_s for sample in phases.loaded(phase)] == pytest.approx([0.25, 0.2, 0.1])
-
-
-def test_no_95th_percentile_of_too_few_requests() -> None:
+    runs = [(0.5, 1.0, 1.0), (1.5, 2.0, 0.25), (3.0, 3.0, 0.5), (3.5, 4.0, 0.5)]
+    assert phases.busy_s(Phase(100.0, [Sample(*run, 0.0, ()) for run in runs], [])) == 0.5 + 0.25
     samples = [Sample(0.0, 0.4 + i / 1000, 0.0, 0.0, ()) for i in range(200)]
     assert phases.p95_s(samples) == pytest.approx(0.4 + 0.190)
     assert phases.p95_s(samples[:130]) is not None
-    assert phases.p95_s(samples[:129]) is None
-
-
-def test_busy_is_what_the_edge_computed_within_the_window(clock: Clock) -> None:
-    """From 1.0 to 3.0: half of the first run, the second, and nothing of the third and of the last."""
-    runs = [(0.5, 1.0), (1.5, 0.25), (3.0, 0.5), (3.5, 0.5)]
-    done = [1.0, 2.0, 3.0, 4.0]
-    samples = [
-        Sample(started, ended, edge_s, 0.0, ()) for (started, edge_s), ended in zip(runs, done, strict=True)
-    ]
-    assert phases.busy_s(Phase(100.0, samples, [])) == 0.5 + 0.25
-    alone = phases.throughput(NoLink(), clock.taking(1 / 64), INPUTS, Length(10, 0.0), 0.01, depth=1)
-    assert phases.window(alone) == ((128 + 1 / 64, 128 + 11 / 64), 10)
-    assert phases.busy_s(alone) == 10 / 64
+    assert phases.p95_s(samples[:129]) is None, "too few"
 
 
 def test_a_payload_is_encoded_while_the_one_before_it_is_sent() -> None:
@@ -432,3 +345,75 @@ def test_a_payload_is_encoded_while_the_one_before_it_is_sent() -> None:
 
     phases.throughput(Sending(), unchanged, INPUTS, Length(5, 0.0), 1e-3, depth=2, encode=encode)
     assert overlapped == [True] * 3
+
+
+@pytest.mark.parametrize(
+    ("takes_s", "waits_s", "runs"),
+    [
+        (pace.BASELINE_S / 8, 0.0, 8),  # quick: until it says something
+        (pace.BASELINE_S, 0.0, pace.BASELINE_RUNS),
+        (1.1 * pace.BASELINE_MOST_S, 0.0, 1),  # slow: not often
+        (pace.BASELINE_S / 8, pace.BASELINE_S / 8, 4),  # another has the core for half of the time
+    ],
+)
+def test_a_baseline_is_time_without_waits(clock: Clock, takes_s: float, waits_s: float, runs: int) -> None:
+    run, clock.now_s = clock.taking(takes_s, waits_s), 0.0
+    assert served.baseline_s(lambda: run(())) == pytest.approx(takes_s)
+    assert clock.runs == runs
+
+
+def test_a_clock_is_read_where_nothing_was_waited(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
+    waited = iter([0.0, 1.0, 1.0])
+    monkeypatch.setattr(served.Waits, "seconds", lambda _: next(waited))
+    assert served.Waits().clock() == (128.0, 1.0)
+    assert next(waited, None) is None
+
+
+def every(seconds: float, count: int, origin: float = 0.0) -> list[tuple[float, float]]:
+    return [(origin + k * seconds, origin + (k + 1) * seconds) for k in range(count)]
+
+
+def test_the_least_pace_is_that_of_the_best_stretch() -> None:
+    slow = every(0.1, 20)
+    assert served.steady_s(slow) == pytest.approx(0.1)
+    assert served.steady_s(slow + every(0.05, 20, origin=slow[-1][1])) == pytest.approx(0.05)
+    # One quick run is no pace: under a CPU quota each fourth run meets a period of its own.
+    ends = itertools.accumulate((0.001 if number % 4 == 0 else 0.005 for number in range(400)), initial=0.0)
+    assert served.steady_s([*itertools.pairwise(ends)]) == pytest.approx(0.004, rel=0.02)
+    least = served.steady_s([(k * 0.1, k * 0.1 + 0.02) for k in range(30)])
+    assert least is not None
+    assert 0.02 < least <= 0.1, "no throughput is above it"
+    assert served.steady_s([]) is served.steady_s(every(0.01, 5)) is None, "too short a time"
+
+
+@pytest.mark.parametrize(("requests", "pace_s"), [(3, 0.005), (12, 0.0075)])
+def test_the_pace_of_as_many_runs_as_count_is_no_less_than_theirs(requests: int, pace_s: float) -> None:
+    """In a short phase, and where a quick beginning and end are further apart than a stretch is long."""
+    runs = [*every(0.005, 3), *every(0.015, 3, origin=0.015), *every(0.005, 6, origin=0.06)]
+    assert served.steady_s(runs) is None
+    assert served.steady_s(runs, requests) == pytest.approx(pace_s)
+
+
+def test_what_a_quota_held_back_is_read_from_cgroups(tmp_path: Path) -> None:
+    """Of either version."""
+    file = tmp_path / "cpu.stat"
+    for text, seconds in {
+        "nr_periods 61\nnr_throttled 59\nthrottled_time 204375240\n": 0.20437524,
+        "usage_usec 9\nnr_throttled 2\nthrottled_usec 1500\n": 0.0015,
+        "usage_usec 9\n": None,
+        "cut off\nin the middle of": None,
+    }.items():
+        file.write_text(text)
+        assert served.throttled_s(file) == seconds
+    assert served.throttled_s(tmp_path / "gone") is served.throttled_s(None) is None
+
+
+def test_windows_are_of_the_last_runs_and_only_of_as_many_as_there_were() -> None:
+    runs = served.Runs()
+    for number in range(5):
+        runs.note(number, number + 0.5)
+    assert runs.trial_window() == (0, 4.5)
+    assert runs.steady_s(0) == 0.5
+    assert runs.last(4, 3) == [(1, 1.5), (2, 2.5), (3, 3.5)]
+    for requests, steady in ((0, 0), (4, 1), (6, 3), (3, 4)):
+        assert not runs.last(requests, steady)

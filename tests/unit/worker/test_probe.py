@@ -7,11 +7,11 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from syrupy.assertion import SnapshotAssertion
 
 from pareto.remote.backends.handshake import Rejected, connected
 from pareto.remote.link.probe import Question, Reading, judge
@@ -20,13 +20,21 @@ from pareto.remote.worker import probe
 from pareto.remote.worker.datagrams import Arrival
 from pareto.remote.worker.probe import ProbeClient, ProbeServer, _rate_bps, _sink
 from pareto.sweep.profile_files import load
+from tests.unit.backends.builders import refusal
 
 EDGE_NS, SERVER_NS, HELD_NS, ROUND_TRIP_NS = 10**12, 7 * 10**15, 3 * 10**11, 20_000_000
 
 
 @pytest.fixture
 def server() -> Iterator[ProbeServer]:
-    yield ProbeServer("127.0.0.1", "t")
+    with closing(ProbeServer("127.0.0.1", "t")) as server:
+        yield server
+
+
+@pytest.fixture
+def client(server: ProbeServer) -> Iterator[ProbeClient]:
+    with closing(ProbeClient("127.0.0.1", server.port, "t")) as client:
+        yield client
 
 
 def clock(monkeypatch: pytest.MonkeyPatch, **changed: Callable[..., object]) -> None:
@@ -50,38 +58,30 @@ def made_up_times(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(udp, "receive", stamped)
 
 
-def test_rtt_and_both_rates(server: ProbeServer) -> None:
-    client = ProbeClient("127.0.0.1", server.port, "t")
+def test_rtt_and_both_rates_and_nothing_that_was_not_asked(client: ProbeClient) -> None:
     for _ in range(2):
         reading = client.measure(Question(4_000_000, 4_000_000))
         told = reading.rtt_s, reading.rate_bps, reading.rate_back_bps
         assert all(figure is not None and figure > 0 for figure in told)
-
-
-@pytest.mark.parametrize("datagrams", [False, True])
-def test_a_round_trip_is_by_the_stamps_less_what_the_server_kept_it_waiting(
-    server: ProbeServer, made_up_times: None, datagrams: bool
-) -> None:
-    """However late either end gets to read: a host without a core to spare is no slow link."""
-    question = Question(pings=3, datagrams=datagrams, wait_s=60.0)
-    reading = ProbeClient("127.0.0.1", server.port, "t").measure(question)
-    assert reading.rtts_s == (ROUND_TRIP_NS / 1e9,) * 3
-
-
-def test_what_was_not_asked_is_not_measured(server: ProbeServer) -> None:
-    reading = ProbeClient("127.0.0.1", server.port, "t").measure(Question())
+    reading = client.measure(Question(pings=7))
+    assert len(reading.rtts_s) == 7
+    assert reading.rtt_s == sorted(reading.rtts_s)[3]
     for field in ("rate_bps", "rate_back_bps", "sample", "sample_back", "message_s"):
         assert getattr(reading, field) is None
 
 
-def test_a_new_connection_takes_over_from_a_closed_one(server: ProbeServer) -> None:
+@pytest.mark.parametrize("datagrams", [False, True])
+def test_a_round_trip_is_without_waits(client: ProbeClient, made_up_times: None, datagrams: bool) -> None:
+    """However late either end gets to read: a host without a core to spare is no slow link."""
+    reading = client.measure(Question(pings=3, datagrams=datagrams, wait_s=60.0))
+    assert reading.rtts_s == (ROUND_TRIP_NS / 1e9,) * 3
+
+
+def test_a_new_connection_takes_over_from_a_closed_one_that_knows_the_token(server: ProbeServer) -> None:
     ProbeClient("127.0.0.1", server.port, "t").close()
-    assert ProbeClient("127.0.0.1", server.port, "t").measure(Question()).rtt_s is not None
-
-
-def test_the_token_is_asked_for(server: ProbeServer) -> None:
     with pytest.raises(Rejected):
         ProbeClient("127.0.0.1", server.port, "x")
+    assert ProbeClient("127.0.0.1", server.port, "t").measure(Question()).rtt_s is not None
 
 
 def test_what_comes_in_one_piece_is_too_fast_for_any_link() -> None:
@@ -90,51 +90,44 @@ def test_what_comes_in_one_piece_is_too_fast_for_any_link() -> None:
     assert "edge to server" in judge(load("200ms-5mbit"), reading)
 
 
-def test_every_ping_is_told_and_their_median(server: ProbeServer) -> None:
-    reading = ProbeClient("127.0.0.1", server.port, "t").measure(Question(pings=7))
-    assert len(reading.rtts_s) == 7
-    assert reading.rtt_s == sorted(reading.rtts_s)[3]
+def test_the_share_of_payload_is_that_of_what_carried_the_bulk(client: ProbeClient) -> None:
+    for question, payload in (
+        (Question(), 1448),
+        (Question(sample_out=1), 1448),
+        (Question(datagrams=True), 1472),
+    ):
+        assert client.measure(question).payload_share == payload / 1514
 
 
-def test_the_share_of_payload_is_that_of_what_carried_the_bulk(server: ProbeServer) -> None:
-    client = ProbeClient("127.0.0.1", server.port, "t")
-    assert client.measure(Question()).payload_share == 1448 / 1514
-    assert client.measure(Question(sample_out=1)).payload_share == 1448 / 1514
-    assert client.measure(Question(datagrams=True)).payload_share == 1472 / 1514
-
-
-def test_skipping_goes_for_the_direction_it_is_asked_for(
-    server: ProbeServer, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
-) -> None:
-    skipped = []
+def test_skipping_goes_for_the_direction_asked(client: ProbeClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    skipped, impossible = [], list[float]()
 
     def rate(came: list[Arrival], skip: int, *, constant: bool) -> float:
         skipped.append((came[-1][1], skip, constant))
-        return _rate_bps(came, skip, constant=constant)
+        return impossible.pop() if impossible else _rate_bps(came, skip, constant=constant)
 
     monkeypatch.setattr(probe, "_rate_bps", rate)
-    client = ProbeClient("127.0.0.1", server.port, "t")
     client.measure(Question(50_000, 60_000, skip_out=1000, skip_back=2000))
-    assert skipped == [(50_000, 1000, True), (60_000, 2000, True)]
     client.measure(Question(50_000, 60_000, constant=False))
-    assert skipped[2:] == [(50_000, 0, False), (60_000, 0, False)]
-    with pytest.raises(ValueError) as refused:
-        client.measure(Question(50_000, 60_000, skip_back=60_000))
-    assert str(refused.value) == snapshot
+    both = [(50_000, 1000, True), (60_000, 2000, True), (50_000, 0, False), (60_000, 0, False)]
+    assert skipped == both
+    words = refusal(Question, 50_000, 60_000, skip_back=60_000, by=ValueError)
+    assert words == "nothing of the bulk is left to count"
+    for nonsense in (math.nan, -1.0, 0.0):
+        impossible.append(nonsense)
+        assert "bit/s" in refusal(client.measure, Question(100_000, 0), by=ValueError)
 
 
-def test_a_message_is_timed_until_the_server_has_it_all_and_answers(
-    server: ProbeServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_message_is_timed_until_its_answer(client: ProbeClient, monkeypatch: pytest.MonkeyPatch) -> None:
     now_s, did = 100.0, []
     pour = probe._pour
 
     def slow(sock: socket.socket, nbytes: int) -> list[Arrival]:
         nonlocal now_s
         outcome = _sink(sock, nbytes)
-        if threading.current_thread().name == "probe":
+        if is_server := threading.current_thread().name == "probe":
             now_s += 7.5
-            did.append(("has", nbytes))
+        did.append(("has" if is_server else "is answered", nbytes))
         return outcome
 
     def answering(sock: socket.socket, nbytes: int) -> None:
@@ -144,29 +137,13 @@ def test_a_message_is_timed_until_the_server_has_it_all_and_answers(
     clock(monkeypatch, perf_counter=lambda: now_s)
     monkeypatch.setattr(probe, "_sink", slow)
     monkeypatch.setattr(probe, "_pour", answering)
-    client = ProbeClient("127.0.0.1", server.port, "t")
-    assert client.measure(Question(message=1_000_000, answer=3)).message_s == 7.5
-    assert did == [("has", 1_000_000), ("answers", 3)]
+    for message, answer in ((1_000_000, 3), (300_000, 2_000_000)):
+        did.clear()
+        assert client.measure(Question(message=message, answer=answer)).message_s == 7.5
+        assert did == [("has", message), ("answers", answer), ("is answered", answer)]
 
 
-def test_a_message_has_an_answer_of_so_many_bytes(
-    server: ProbeServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sunk: list[int] = []
-
-    def sink(sock: socket.socket, nbytes: int) -> list[Arrival]:
-        sunk.append(nbytes)
-        return _sink(sock, nbytes)
-
-    monkeypatch.setattr(probe, "_sink", sink)
-    client = ProbeClient("127.0.0.1", server.port, "t")
-    assert client.measure(Question(message=300_000, answer=2_000_000)).message_s
-    assert sorted(sunk) == [300_000, 2_000_000]
-
-
-def test_a_peer_that_falls_silent_amid_a_question_is_let_go(
-    server: ProbeServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_peer_silent_in_a_question_is_let_go(server: ProbeServer, monkeypatch: pytest.MonkeyPatch) -> None:
     silent = ProbeClient("127.0.0.1", server.port, "t")
     with monkeypatch.context() as patch:
         patch.setattr(probe, "TIMEOUT_S", 0.1)
@@ -203,12 +180,3 @@ def test_a_size_from_the_other_end_never_decides_what_is_allocated(server: Probe
         sock.settimeout(30)
         for _ in range(100):
             assert sock.recv(1 << 16)
-
-
-@pytest.mark.parametrize("rate", [math.nan, -1.0, 0.0])
-def test_a_rate_that_cannot_be_is_refused(
-    server: ProbeServer, monkeypatch: pytest.MonkeyPatch, rate: float
-) -> None:
-    monkeypatch.setattr(probe, "_rate_bps", lambda *_, **__: rate)
-    with pytest.raises(ValueError, match="bit/s"):
-        ProbeClient("127.0.0.1", server.port, "t").measure(Question(100_000, 0))
