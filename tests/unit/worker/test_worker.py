@@ -43,7 +43,7 @@ from pareto.remote.worker import device, host
 from pareto.remote.worker.__main__ import _guarded
 from pareto.remote.worker.worker import Worker, _layout, answers
 from pareto.trial.codec_work import without_codecs
-from tests.unit.backends.builders import keys
+from tests.unit.backends.builders import keys, refusal
 from tests.unit.codecs.test_pictures import jpeg
 from tests.unit.forked import Forked, run_main
 from tests.unit.own_codecs import ENTROPY, LEARNED, written
