@@ -89,13 +89,6 @@ FATAL = {
 }
 
 
-@pytest.mark.parametrize(("changed", "what"), FATAL.values(), ids=FATAL)
-def test_what_no_sweep_runs_with(changed: dict[str, Any], what: str, snapshot: SnapshotAssertion) -> None:
-    (one,) = [one for one in judged(checkup_facts.pi(**changed)) if one.fatal]
-    assert (one.what, bool(one.fix)) == (what, True)
-    assert [one.words, one.fix] == snapshot
-
-
 WARNINGS = {
     "other torch": ({"packages": other("torch", "2.12.1+cpu")}, "packages"),
     "other torchvision": ({"packages": other("torchvision", "0.27.0")}, "packages"),
@@ -117,19 +110,23 @@ WARNINGS = {
 }
 
 
-@pytest.mark.parametrize(("changed", "what"), WARNINGS.values(), ids=WARNINGS)
-def test_what_a_sweep_runs_with_all_the_same(
-    changed: dict[str, Any], what: str, snapshot: SnapshotAssertion
+FOUND = [(name, *found, True) for name, found in FATAL.items()]
+FOUND += [(name, *found, False) for name, found in WARNINGS.items()]
+
+
+@pytest.mark.parametrize(("name", "changed", "what", "fatal"), FOUND, ids=[found[0] for found in FOUND])
+def test_what_no_sweep_runs_with_and_what_one_runs_with_all_the_same(
+    name: str, changed: dict[str, Any], what: str, fatal: bool, snapshot: SnapshotAssertion
 ) -> None:
-    one = the_one(checkup_facts.pi(**changed))
-    assert (one.what, one.fatal, bool(one.fix)) == (what, False, True)
+    found = judged(checkup_facts.pi(**changed))
+    (one,) = [one for one in found if one.fatal or (one.fix and not fatal)]
+    assert (one.what, one.fatal, bool(one.fix)) == (what, fatal, True)
     assert [one.words, one.fix] == snapshot
 
 
 def test_what_a_killed_run_left_matters_where_nothing_will_put_it_back() -> None:
     facts = checkup_facts.pi(left_shaped=["eth0"])
-    assert not the_one(facts, shaped=True).fatal
-    assert the_one(facts, shaped=False).fatal
+    assert [the_one(facts, shaped=shaped).fatal for shaped in (True, False)] == [False, True]
 
 
 NO_GPU = {
@@ -144,37 +141,31 @@ NO_GPU = {
 
 
 @pytest.mark.parametrize(("changed", "device"), NO_GPU.values(), ids=NO_GPU)
-def test_a_gpu_that_torch_cannot_use(
-    changed: dict[str, Any], device: str, snapshot: SnapshotAssertion
-) -> None:
+def test_a_gpu_torch_cannot_use(changed: dict[str, Any], device: str, snapshot: SnapshotAssertion) -> None:
     one = the_one({**checkup_facts.gpu(), **changed}, replace(GPU, device=device))
     assert (one.what, one.fatal, bool(one.fix)) == ("gpu", True, True)
     assert [one.words, one.fix] == snapshot
 
 
-FINE = {
-    "no GPU, none needed": (GPU, "cpu", {"cuda": None, "torch_cuda": None}),
-    "early CUDA of the same major version": (
-        GPU,
-        "cuda:1",
-        {"torch_cuda": "12.6", "cuda": {"devices": 2, "version": "12.2"}},
-    ),
-    "root without sudo": (PI, "cpu", {"uid": 0, "user": "root", **privileged(sudo=False, installed=False)}),
-}
-
-
-@pytest.mark.parametrize(("member", "device", "changed"), FINE.values(), ids=FINE)
-def test_nothing_to_mend(member: HostEntry, device: str, changed: dict[str, Any]) -> None:
-    facts = checkup_facts.gpu() if member is GPU else checkup_facts.pi()
-    assert [one for one in judged({**facts, **changed}, replace(member, device=device)) if one.fix] == []
+def test_nothing_to_mend() -> None:
+    """No GPU where none is needed, an early CUDA of the same major version, root without sudo."""
+    early = {"torch_cuda": "12.6", "cuda": {"devices": 2, "version": "12.2"}}
+    root = {"uid": 0, "user": "root", **privileged(sudo=False, installed=False)}
+    for member, device, changed in (
+        (GPU, "cpu", {"cuda": None, "torch_cuda": None}),
+        (GPU, "cuda:1", early),
+        (PI, "cpu", root),
+    ):
+        facts = checkup_facts.gpu() if member is GPU else checkup_facts.pi()
+        assert [one for one in judged({**facts, **changed}, replace(member, device=device)) if one.fix] == []
 
 
 def test_a_gpu_whose_power_cannot_be_measured() -> None:
     facts = checkup_facts.gpu()
     facts["packages"] = {**facts["packages"], "nvidia-ml-py": None}
     one = the_one(facts, GPU)
-    assert (one.what, one.fatal) == ("packages", False)
-    assert one.fix == f"{facts['executable']} -m pip install nvidia-ml-py"
+    fix = f"{facts['executable']} -m pip install nvidia-ml-py"
+    assert (one.what, one.fatal, one.fix) == ("packages", False, fix)
 
 
 def test_a_link_that_is_not_shaped_needs_neither_netem_nor_root() -> None:
@@ -239,7 +230,9 @@ def test_the_versions_that_are_asked_for_are_the_workers() -> None:
     assert f"torchvision=={healthy['torchvision']}\n" in wanted
 
 
-def test_the_data_interface_is_the_one_with_the_address() -> None:
+def test_the_data_interface_is_the_one_with_the_address(snapshot: SnapshotAssertion) -> None:
+    one = the_one(checkup_facts.pi(), replace(PI, data_interface="wlan0"))
+    assert [one.what, one.fatal, one.words, one.fix] == snapshot
     own = side(PI)
     case = Case(PI, (), checkup_facts.pi(), "lab.yaml")
     sides = own, replace(own, interface="bond0"), replace(own, address="192.168.7.20")
@@ -271,11 +264,6 @@ def test_both_sides_of_a_host_in_the_middle(snapshot: SnapshotAssertion) -> None
     assert [one.what for one in together] == ["data link", "route", "route", "listening"]
     assert [one.fatal for one in together] == [False, False, True, True]
     assert [[one.words for one in found] for found in (apart, together)] == snapshot
-
-
-def test_a_data_interface_that_has_not_the_address(snapshot: SnapshotAssertion) -> None:
-    one = the_one(checkup_facts.pi(), replace(PI, data_interface="wlan0"))
-    assert [one.what, one.fatal, one.words, one.fix] == snapshot
 
 
 def test_faults_on_the_side_of_the_next_host(snapshot: SnapshotAssertion) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.hosts import inventory
 from pareto.hosts.host import EDGE, SERVER, TestbedError
-from pareto.hosts.inventory import HostEntry, Side
+from pareto.hosts.inventory import HostEntry
 from tests.unit.refusals import refusal
 
 GOOD = """\
@@ -75,16 +76,9 @@ hosts:
 """
 
 
-def test_middle_hosts_come_in_the_files_order(tmp_path: Path) -> None:
+def test_middle_hosts_come_in_the_files_order(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     read = inventory.load(write(tmp_path, CHAIN))
-    names = [(role, member.name) for role, member in read.roles.items()]
-    assert names == [("edge", "pi"), ("middle1", "second"), ("middle2", "third"), ("server", "gpu")]
-    assert read.sides == {
-        "edge": (Side("192.168.7.2", "eth0", "192.168.7.4"),),
-        "middle1": (Side("192.168.7.4", "", "192.168.7.2"), Side("192.168.8.4", "eth1", "192.168.8.5")),
-        "middle2": (Side("192.168.8.5", "", "192.168.8.4"), Side("192.168.8.5", "", "192.168.8.1")),
-        "server": (Side("192.168.8.1", "", "192.168.8.5"),),
-    }
+    assert [{role: member.name for role, member in read.roles.items()}, read.sides] == snapshot
 
 
 FAULTS = {
@@ -116,30 +110,26 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("text", FAULTS, ids=["two hosts", "a chain"])
-def test_faults(tmp_path: Path, text: str, snapshot: SnapshotAssertion) -> None:
-    said = []
-    for old, new, line in FAULTS[text]:
-        assert text.count(old) == 1
-        said.append(refusal(TestbedError, inventory.load, write(tmp_path, text.replace(old, new))))
-        assert said[-1].startswith(f"{tmp_path}/lab.yaml:{line}: "), old
-    assert said == snapshot
-
-
-def test_a_chain_has_an_end(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
+def test_faults(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
+    """A chain has an end."""
     more = [f"  m{i}: {{role: middle, ssh: m{i}, data_address: 192.168.9.{i}}}\n" for i in range(1, 6)]
     assert len(inventory.load(write(tmp_path, CHAIN + "".join(more[:4]))).roles) == 8
-    said = refusal(TestbedError, inventory.load, write(tmp_path, CHAIN + "".join(more)))
-    assert re.search(r"lab\.yaml:15: .* 8 ", said)
+    too_long = refusal(TestbedError, inventory.load, write(tmp_path, CHAIN + "".join(more)))
+    assert re.search(r"lab\.yaml:15: .* 8 ", too_long)
+    said = [too_long]
+    for text, faults in FAULTS.items():
+        for old, new, line in faults:
+            assert text.count(old) == 1
+            said.append(refusal(TestbedError, inventory.load, write(tmp_path, text.replace(old, new))))
+            assert said[-1].startswith(f"{tmp_path}/lab.yaml:{line}: "), old
     assert said == snapshot
 
 
 def test_one_file_may_have_several_testbeds(tmp_path: Path) -> None:
     pi = "role: edge, ssh: pi@192.168.7.3, data_address: 192.168.7.3"
     gpu = "gpu: {role: server, ssh: local, data_address: 192.168.7.1}"
-    each = [
-        f"  {name}: {{hosts: {{{host}: {{{pi}}}, {gpu}}}}}\n" for name, host in (("one", "a"), ("two", "b"))
-    ]
+    beds = (("one", "a"), ("two", "b"))
+    each = [f"  {name}: {{hosts: {{{host}: {{{pi}}}, {gpu}}}}}\n" for name, host in beds]
     path = write(tmp_path, "testbeds:\n" + "".join(each))
     one, two = (path.with_name(f"{path.name}#{name}") for name in ("one", "two"))
     assert inventory.names(path) == ("one", "two")
@@ -149,25 +139,24 @@ def test_one_file_may_have_several_testbeds(tmp_path: Path) -> None:
     assert [host.name for host in inventory.all_hosts(one)] == ["a", "gpu"]
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "words"),
-    [
-        ("lab.yaml", "testbeds: {one: {hosts: {}}}", "lab.yaml has several testbeds: name one, such as "),
-        ("lab.yaml#two", "testbeds: {one: {hosts: {}}}", "has no testbed two: it has one"),
-        ("lab.yaml#one", "testbeds: {one: {hosts: {}}}", "no host has the role edge: add one"),
+def test_faults_of_a_file_of_several(tmp_path: Path) -> None:
+    one = "testbeds: {one: {hosts: {}}}"
+    for name, text, words in (
+        ("lab.yaml", one, "lab.yaml has several testbeds: name one, such as "),
+        ("lab.yaml#two", one, "has no testbed two: it has one"),
+        ("lab.yaml#one", one, "no host has the role edge: add one"),
         ("lab.yaml#one", "hosts: {}", "lab.yaml:1: 'hosts' is an unknown key"),
         ("lab.yaml#one", "testbeds: {}", "lab.yaml:1: testbeds: name at least one"),
         ("lab.yaml#o.e", "testbeds:\n  o.e: {hosts: {}}", "lab.yaml:2: 'o.e': a testbed's name"),
         ("lab.yaml#one", "testbeds:\n  one:\n    hosts: {a: {role: sever}}", "lab.yaml:3: role 'sever'"),
-    ],
-)
-def test_faults_of_a_file_of_several(tmp_path: Path, name: str, text: str, words: str) -> None:
-    write(tmp_path, text)
-    said = refusal(TestbedError, lambda: inventory.load(tmp_path / name).roles)
-    assert words in said
-    assert "hosts add" not in said
-    with pytest.raises(TestbedError, match="by hand"):
-        inventory.require_one(tmp_path / "lab.yaml#one")
+    ):
+        write(tmp_path, text)
+        path = tmp_path / name
+        said = refusal(TestbedError, lambda path=path: inventory.load(path).roles)
+        assert words in said
+        assert "hosts add" not in said
+        with pytest.raises(TestbedError, match="by hand"):
+            inventory.require_one(tmp_path / "lab.yaml#one")
 
 
 def test_files_that_are_none(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
@@ -199,80 +188,71 @@ def test_a_file_is_made_with_a_header_and_grows(tmp_path: Path, snapshot: Snapsh
     assert [each.name for each in path.parent.iterdir()] == ["lab.yaml"]
 
 
-@pytest.mark.parametrize(
-    "before",
-    [
-        "# mine\nhosts:\n      gpu:  # the big one\n          role: server\n          ssh: gpu\n"
-        "          data_address: 10.0.0.1\n      # more to come\n",
-        "hosts:\n  gpu: {role: server, ssh: gpu, data_address: 10.0.0.1}  # no end of line",
-        "hosts:  # none yet\n",
-        "hosts:\n",
-        "hosts:",
-    ],
-)
-def test_what_the_user_wrote_stays(tmp_path: Path, before: str) -> None:
-    path = write(tmp_path, before)
-    path.chmod(0o600)
-    already = inventory.load(path).hosts
-    inventory.add(path, PI)
-    assert path.read_text().startswith(before)
-    assert inventory.load(path).hosts == (*already, PI)
-    assert path.stat().st_mode & 0o777 == 0o600
+MINE = """\
+# mine
+hosts:
+      gpu:  # the big one
+          role: server
+          ssh: gpu
+          data_address: 10.0.0.1
+      # more to come
+"""
+FLOW = "gpu: {role: server, ssh: gpu, data_address: 10.0.0.1}"
 
 
-@pytest.mark.parametrize(
-    "before",
-    [
-        "hosts: {gpu: {role: server, ssh: gpu, data_address: 10.0.0.1}}\n",
-        "hosts: {}\n",
-        "hosts:\n  gpu: {role: server, ssh: gpu, data_address: 10.0.0.1}\n...\n",
-        "hosts:\n  gpu: {role: server, ssh: gpu, data_address: 192.168.7.2}\n",
-    ],
-)
-def test_a_file_that_cannot_be_added_to_is_left(
-    tmp_path: Path, before: str, snapshot: SnapshotAssertion
-) -> None:
-    path = write(tmp_path, before)
-    said = refusal(TestbedError, inventory.add, path, PI)
-    assert said.startswith(f"{path} ") and ".lab.yaml" not in said
-    assert said == snapshot
-    assert path.read_text() == before
-    assert [each.name for each in tmp_path.iterdir()] == ["lab.yaml"]
+def test_what_the_user_wrote_stays(tmp_path: Path) -> None:
+    """A symbolic link, too."""
+    path = tmp_path / "link.yaml"
+    path.symlink_to(tmp_path / "lab.yaml")
+    none = ("hosts:  # none yet\n", "hosts:\n", "hosts:")
+    for before in (MINE, f"hosts:\n  {FLOW}  # no end of line", *none):
+        write(tmp_path, before).chmod(0o600)
+        already = inventory.load(path).hosts
+        inventory.add(path, PI)
+        assert path.read_text().startswith(before)
+        assert inventory.load(path).hosts == (*already, PI)
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert path.is_symlink()
 
 
-def test_a_symbolic_link_stays_one(tmp_path: Path) -> None:
-    real, link = tmp_path / "real.yaml", tmp_path / "lab.yaml"
-    real.write_text("hosts:\n")
-    link.symlink_to(real)
-    inventory.add(link, PI)
-    assert link.is_symlink()
-    assert inventory.load(real).hosts == (PI,)
+def test_a_file_that_cannot_be_added_to_is_left(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
+    messages = []
+    its_address = FLOW.replace("10.0.0.1", PI.data_address)
+    hosts = (f"hosts: {{{FLOW}}}", "hosts: {}", f"hosts:\n  {FLOW}\n...", f"hosts:\n  {its_address}")
+    for before in hosts:
+        path = write(tmp_path, f"{before}\n")
+        messages.append(refusal(TestbedError, inventory.add, path, PI))
+        assert messages[-1].startswith(f"{path} ") and ".lab.yaml" not in messages[-1]
+        assert path.read_text() == f"{before}\n"
+        assert [each.name for each in tmp_path.iterdir()] == ["lab.yaml"]
+    assert messages == snapshot
 
 
-@pytest.mark.parametrize(
-    ("before", "moved"),
-    [
-        (
-            "hosts:\n  pi:  # mine\n    role: edge\n    data_address: 10.0.0.2  # by hand\n    ssh: pi\n",
-            "hosts:\n  pi:  # mine\n    role: edge\n    data_interface: eth1\n    data_address: 10.9.9.9  # by hand\n"
-            "    ssh: pi\n",
-        ),
-        (
-            "hosts:\n  pi: {role: edge, data_address: 10.0.0.2, ssh: pi}\n",
-            "hosts:\n  pi: {role: edge, data_interface: eth1, data_address: 10.9.9.9, ssh: pi}\n",
-        ),
-        (
-            'hosts: {pi: {ssh: pi, data_interface: "eth0", data_address: "10.0.0.2", role: edge}}\n',
-            "hosts: {pi: {ssh: pi, data_interface: eth1, data_address: 10.9.9.9, role: edge}}\n",
-        ),
-    ],
-    ids=["block", "flow", "in place"],
-)
-def test_an_address_is_changed_and_nothing_else(tmp_path: Path, before: str, moved: str) -> None:
-    path = write(tmp_path, before)
+MOVED = {
+    "hosts:\n  pi:  # mine\n    role: edge\n    data_address: 10.0.0.2  # by hand\n    ssh: pi\n": (
+        "hosts:\n  pi:  # mine\n    role: edge\n    data_interface: eth1\n"
+        "    data_address: 10.9.9.9  # by hand\n    ssh: pi\n"
+    ),
+    "hosts:\n  pi: {role: edge, data_address: 10.0.0.2, ssh: pi}\n": (
+        "hosts:\n  pi: {role: edge, data_interface: eth1, data_address: 10.9.9.9, ssh: pi}\n"
+    ),
+    'hosts: {pi: {ssh: pi, data_interface: "eth0", data_address: "10.0.0.2", role: edge}}\n': (
+        "hosts: {pi: {ssh: pi, data_interface: eth1, data_address: 10.9.9.9, role: edge}}\n"
+    ),
+}
+
+
+def test_an_address_is_changed_and_nothing_else(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
+    """One that stands elsewhere is left."""
+    for before, moved in MOVED.items():
+        path = write(tmp_path, before)
+        (host,) = inventory.load(path).hosts
+        inventory.change(path, replace(host, data_address="10.9.9.9", data_interface="eth1"))
+        assert path.read_text() == moved
+    path = write(tmp_path, shared := "hosts:\n  pi: {role: edge, ssh: &here 10.0.0.2, data_address: *here}\n")
     (host,) = inventory.load(path).hosts
-    inventory.change(path, replace(host, data_address="10.9.9.9", data_interface="eth1"))
-    assert path.read_text() == moved
+    assert refusal(TestbedError, inventory.change, path, replace(host, data_address="10.9.9.9")) == snapshot
+    assert path.read_text() == shared
 
 
 def test_how_a_host_is_reached_is_changed_and_nothing_else(tmp_path: Path) -> None:
@@ -287,29 +267,17 @@ def test_how_a_host_is_reached_is_changed_and_nothing_else(tmp_path: Path) -> No
     assert "port: 42 # of the day\n" in path.read_text()
 
 
-def test_an_address_that_stands_elsewhere_is_left(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
-    shared = "hosts:\n  pi: {role: edge, ssh: &here 10.0.0.2, data_address: *here}\n"
-    path = write(tmp_path, shared)
-    (host,) = inventory.load(path).hosts
-    assert refusal(TestbedError, inventory.change, path, replace(host, data_address="10.9.9.9")) == snapshot
-    assert path.read_text() == shared
-
-
-@pytest.mark.parametrize(
-    "member",
-    [
-        replace(PI, key=Path("/keys/of mine/a: b #c"), user="o'hara", port=2222),
-        replace(PI, port=2222, host_key="ssh-ed25519 AAAAC3Nza+/b="),
-        replace(PI, ssh="pi@fe80::1%eth0", data_interface='"'),
-        replace(PI, ssh="ssh://pi@10.0.0.2:22", python="C:\\python"),
-        replace(PI, name="on", user="null", folder="/mnt/0x10"),
-        replace(PI, name="1.5", ssh="@home", pip_index="https://example.org/simple?a=b#c"),
-        replace(PI, ssh="fe80::"),
-        GPU,
-        MIDDLE,
-    ],
-)
-def test_every_value_is_read_back_as_it_was(tmp_path: Path, member: HostEntry) -> None:
-    path = tmp_path / "lab.yaml"
-    inventory.add(path, member)
-    assert inventory.load(path).hosts == (member,)
+def test_every_value_is_read_back_as_it_was(tmp_path: Path) -> None:
+    odd: tuple[dict[str, Any], ...] = (
+        {"key": Path("/keys/of mine/a: b #c"), "user": "o'hara", "port": 2222},
+        {"port": 2222, "host_key": "ssh-ed25519 AAAAC3Nza+/b="},
+        {"ssh": "pi@fe80::1%eth0", "data_interface": '"'},
+        {"ssh": "ssh://pi@10.0.0.2:22", "python": "C:\\python"},
+        {"name": "on", "user": "null", "folder": "/mnt/0x10"},
+        {"name": "1.5", "ssh": "@home", "pip_index": "https://example.org/simple?a=b#c"},
+        {"ssh": "fe80::"},
+    )
+    for number, member in enumerate((*(replace(PI, **fields) for fields in odd), GPU, MIDDLE)):
+        path = tmp_path / f"{number}.yaml"
+        inventory.add(path, member)
+        assert inventory.load(path).hosts == (member,)

@@ -1,27 +1,34 @@
-"""What pairing decides and does by itself; with a server to log in to it is tested in a lab."""
+"""Which addresses hosts have and which reach each other, and what pairing makes of that by itself.
+
+Those of this machine's loopback are really tried; with a server to log in to it is tested in a lab.
+"""
 
 from __future__ import annotations
 
 import ipaddress
+import json
 import subprocess
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.hosts import inventory
-from pareto.hosts.connection import Connection, ThisMachine, Unreachable
+from pareto.hosts.connection import Connection, Outcome, ThisMachine, Unreachable
 from pareto.hosts.host import TestbedError
 from pareto.hosts.inventory import HostEntry
 from pareto.hosts.setup import pair as pairing
 from pareto.hosts.setup.pair import Terminal
 from pareto.hosts.ssh import addresses
-from pareto.hosts.ssh.addresses import Pair
+from pareto.hosts.ssh.addresses import Address, Pair
 from pareto.hosts.ssh.keys import Keyring
 from pareto.hosts.ssh.login import Login
 from tests.unit.example_host import ExampleHost, example_host, has
+from tests.unit.refusals import refusal
 
 SPEEDS = {"eth0": 941e6, "wlan0": 38e6}
 WIRED, AIR, DOCKER, LOOPBACK = "192.168.7.2/24", "192.168.1.20/24", "172.17.0.1/16", "127.0.0.1/8"
@@ -62,45 +69,37 @@ SERVER = "  gpu: {role: server, ssh: gpu, data_address: 192.168.8.1}\n"
 MIDDLE = "  mid: {role: middle, ssh: mid, data_address: 192.168.7.3, next_address: 192.168.8.3}\n"
 
 
-@pytest.mark.parametrize(
-    ("before", "role", "expected"),
-    [
-        (BENCH + SERVER, "middle", ("192.168.7.2 eth0", "192.168.8.2 eth1")),
-        ("hosts:\n" + SERVER + BENCH[7:], "middle", ("192.168.7.2 eth0", "192.168.8.2 eth1")),
-        (BENCH + SERVER.replace("8.1", "7.9"), "middle", ("192.168.7.2 eth0", " ")),
-        (BENCH, "middle", ("192.168.7.2 eth0", " ")),
-        (BENCH + SERVER + MIDDLE, "middle", ("192.168.8.2 eth1", " ")),
-        (BENCH + MIDDLE, "server", ("192.168.8.2 eth1", " ")),
-        (BENCH + SERVER.replace("8.1", "9.1"), "middle", ("192.168.7.2 eth0", " ")),
-    ],
-)
-def test_a_host_in_the_middle_has_an_address_towards_each_side(
-    host: ExampleHost, before: str, role: str, expected: tuple[str, str]
-) -> None:
+def test_a_host_in_the_middle_has_an_address_towards_each_side(host: ExampleHost) -> None:
     has(host, lo=LOOPBACK, wlan0=AIR, eth0=WIRED, eth1="192.168.8.2/24")
     path = host.home / "lab.yaml"
-    path.write_text(before)
-    member = pairing.add(new("local", role, "new"), path, Terminal(host.lines.append), lost)
-    assert inventory.load(path).hosts[-1] == member
-    own, onward = expected
-    assert f"{member.data_address} {member.data_interface}" == own
-    assert f"{member.next_address} {member.next_interface}" == onward
-    assert any("next address" in line for line in host.lines) == bool(member.next_address)
+    near, far = "192.168.7.2 eth0", "192.168.8.2 eth1"
+    for before, role, expected in (
+        (BENCH + SERVER, "middle", (near, far)),
+        ("hosts:\n" + SERVER + BENCH[7:], "middle", (near, far)),
+        (BENCH + SERVER.replace("8.1", "7.9"), "middle", (near, " ")),
+        (BENCH, "middle", (near, " ")),
+        (BENCH + SERVER + MIDDLE, "middle", (far, " ")),
+        (BENCH + MIDDLE, "server", (far, " ")),
+        (BENCH + SERVER.replace("8.1", "9.1"), "middle", (near, " ")),
+    ):
+        host.lines.clear()
+        path.write_text(before)
+        member = pairing.add(new("local", role, "new"), path, Terminal(host.lines.append), lost)
+        assert inventory.load(path).hosts[-1] == member
+        own = f"{member.data_address} {member.data_interface}"
+        assert (own, f"{member.next_address} {member.next_interface}") == expected
+        assert any("next address" in line for line in host.lines) == bool(member.next_address)
 
 
-class TestMeeting:
-    """A new host on two networks with one that the file has by the slower of its addresses."""
+MEETS = "hosts:\n  gpu: {role: server, ssh: gpu, data_address: 192.168.1.9}  # mine\n"
+Meet = Callable[..., HostEntry]
 
-    FILE = "hosts:\n  gpu: {role: server, ssh: gpu, data_address: 192.168.1.9}  # mine\n"
 
-    def add(
-        self,
-        host: ExampleHost,
-        monkeypatch: pytest.MonkeyPatch,
-        confirm: bool | None,
-        faults: tuple[str, ...] = (),
-        address: str = "",
-    ) -> HostEntry:
+@pytest.fixture
+def meet(host: ExampleHost, monkeypatch: pytest.MonkeyPatch) -> Meet:
+    """Adds a new host on two networks to a file with one by the slower of its addresses."""
+
+    def add(confirm: bool | None = None, faults: tuple[str, ...] = (), address: str = "") -> HostEntry:
         has(host, eth0=WIRED, wlan0=AIR)
         links = addresses.list_addresses(ThisMachine())
         far = {"192.168.1.9": "wlan0", "192.168.7.1": "eth1"}
@@ -108,70 +107,58 @@ class TestMeeting:
             replace(each, interface=name, network=ipaddress.IPv4Interface(f"{own}/24"))
             for each, (own, name) in zip(reversed(links), far.items(), strict=True)
         ]
-        lists = iter([links, theirs])
-        monkeypatch.setattr(pairing, "list_addresses", lambda connection: next(lists))
+        monkeypatch.setattr(pairing, "list_addresses", Mock(side_effect=[links, theirs]))
 
         def tried(pair: Pair, *_: object) -> Pair:
             name = pair.own.interface
             return replace(pair, fault="no route") if name in faults else replace(pair, bps=SPEEDS[name])
 
         monkeypatch.setattr(pairing, "tried", tried)
-        path = host.home / "lab.yaml"
-        path.write_text(self.FILE)
+        (path := host.home / "lab.yaml").write_text(MEETS)
         answer = None if confirm is None else lambda question: host.lines.append(question) or confirm
-        terminal = Terminal(host.lines.append, answer)
         wanted = replace(new("local", "edge", "pi"), data_address=address)
-        return pairing.add(wanted, path, terminal, lambda entry: ThisMachine())
+        return pairing.add(wanted, path, Terminal(host.lines.append, answer), lambda entry: ThisMachine())
 
-    def test_the_fastest_way_is_taken_and_the_file_says_so(
-        self, host: ExampleHost, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
-    ) -> None:
-        added = self.add(host, monkeypatch, confirm=True)
-        assert (added.data_address, added.data_interface) == ("192.168.7.2", "eth0")
-        gpu, pi = inventory.load(host.home / "lab.yaml").hosts
-        assert (gpu.data_address, gpu.data_interface, pi) == ("192.168.7.1", "eth1", added)
-        assert "# mine" in (host.home / "lab.yaml").read_text()
-        assert host.lines == snapshot
+    return add
 
-    @pytest.mark.parametrize("confirm", [None, False])
-    def test_what_the_file_says_stays_unless_the_user_says_yes(
-        self,
-        host: ExampleHost,
-        monkeypatch: pytest.MonkeyPatch,
-        confirm: bool | None,
-        snapshot: SnapshotAssertion,
-    ) -> None:
-        added = self.add(host, monkeypatch, confirm)
+
+def test_the_fastest_way_is_taken_and_the_file_says_so(
+    host: ExampleHost, meet: Meet, snapshot: SnapshotAssertion
+) -> None:
+    added = meet(confirm=True)
+    assert (added.data_address, added.data_interface) == ("192.168.7.2", "eth0")
+    gpu, pi = inventory.load(host.home / "lab.yaml").hosts
+    assert (gpu.data_address, gpu.data_interface, pi) == ("192.168.7.1", "eth1", added)
+    assert "# mine" in (host.home / "lab.yaml").read_text()
+    assert host.lines == snapshot
+
+
+def test_what_the_file_says_stays_unless_the_user_says_yes(
+    host: ExampleHost, meet: Meet, snapshot: SnapshotAssertion
+) -> None:
+    for confirm in (None, False):
+        host.lines.clear()
+        added = meet(confirm)
         assert (added.data_address, added.data_interface) == ("192.168.1.20", "wlan0")
-        assert (host.home / "lab.yaml").read_text().startswith(self.FILE)
-        assert host.lines == snapshot
+        assert (host.home / "lab.yaml").read_text().startswith(MEETS)
+        assert host.lines == snapshot(name=str(confirm))
 
-    def test_a_way_that_does_not_work_is_not_taken(
-        self, host: ExampleHost, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        added = self.add(host, monkeypatch, confirm=None, faults=("eth0",))
-        assert added.data_interface == "wlan0"
-        assert not any("that way" in line for line in host.lines)
 
-    def test_an_address_that_the_user_names(self, host: ExampleHost, monkeypatch: pytest.MonkeyPatch) -> None:
-        added = self.add(host, monkeypatch, confirm=None, address="192.168.1.20")
-        assert added.data_interface == "wlan0"
-        assert not any("that way" in line for line in host.lines)
-
-    def test_an_address_that_the_host_does_not_have(
-        self, host: ExampleHost, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
-    ) -> None:
-        with pytest.raises(TestbedError) as fault:
-            self.add(host, monkeypatch, confirm=None, address="10.1.1.1")
-        assert str(fault.value) == snapshot
+def test_a_way_that_does_not_work_or_that_the_user_does_not_name_is_not_taken(
+    host: ExampleHost, meet: Meet, snapshot: SnapshotAssertion
+) -> None:
+    """Nor is an address that the host does not have."""
+    assert meet(faults=("eth0",)).data_interface == meet(address="192.168.1.20").data_interface == "wlan0"
+    assert not any("that way" in line for line in host.lines)
+    assert refusal(TestbedError, meet, address="10.1.1.1") == snapshot
 
 
 FULL = "".join(f"  m{i}: {{role: middle, ssh: m{i}, data_address: 10.0.0.{10 + i}}}\n" for i in range(7))
 
 
-@pytest.mark.parametrize(
-    ("wanted", "named", "more"),
-    [
+def test_bad_input_is_said_before_anything_is_done(host: ExampleHost, snapshot: SnapshotAssertion) -> None:
+    path, said = host.home / "lab.yaml", []
+    for wanted, named, more in (
         (new("pi@10.0.0.3", "edgy"), "edgy", ""),
         (new("pi@10.0.0.3", "server"), "role server", ""),
         (new("pi@10.0.0.3", "edge", "gpu"), "host gpu", ""),
@@ -179,105 +166,179 @@ FULL = "".join(f"  m{i}: {{role: middle, ssh: m{i}, data_address: 10.0.0.{10 + i
         (new("pi@10.0.0.3", "edge", device="gpu"), "--device gpu", ""),
         (new("pi@10.0.0.3", "edge", key=Path("/nowhere/key.pub")), "/nowhere/key", ""),
         (new("local", "middle", "new"), " 8 ", FULL),
-    ],
-    ids=["role", "role that is taken", "name that is taken", "name", "device", "key", "full"],
-)
-def test_bad_input_is_one_line_before_anything_is_done(
-    host: ExampleHost, wanted: HostEntry, named: str, more: str, snapshot: SnapshotAssertion
-) -> None:
-    path = host.home / "lab.yaml"
-    path.write_text(f"hosts:\n  gpu: {{role: server, ssh: gpu, data_address: 10.0.0.1}}\n{more}")
-    with pytest.raises(TestbedError) as fault:
-        pairing.add(wanted, path, Terminal(host.lines.append), lost)
-    assert named in str(fault.value)
-    assert "\n" not in str(fault.value)
-    assert str(fault.value) == snapshot
+    ):
+        path.write_text(f"hosts:\n  gpu: {{role: server, ssh: gpu, data_address: 10.0.0.1}}\n{more}")
+        said.append(refusal(TestbedError, pairing.add, wanted, path, Terminal(host.lines.append), lost))
+        assert named in said[-1]
+    assert said == snapshot
     assert host.lines == []
 
 
-@pytest.mark.parametrize(
-    ("target", "own", "name"),
-    [
+def test_a_host_is_called_what_it_is_called(host: ExampleHost) -> None:
+    for target, own, name in (
         ("pi@lab-pi.local", "raspberrypi", "lab-pi"),
         ("gpu", "x", "gpu"),
         ("pi@10.0.0.2", "raspberrypi.lan", "raspberrypi"),
         ("pi@fe80::1%eth0", "raspberrypi", "raspberrypi"),
         ("pi@10.0.0.2", "", "edge"),
         ("local", "here", "here"),
-    ],
-)
-def test_a_host_is_called_what_it_is_called(host: ExampleHost, target: str, own: str, name: str) -> None:
-    host.program("uname", f"echo {own}")
-    assert pairing._name(ThisMachine(), new(target, "edge")) == name
+    ):
+        host.program("uname", f"echo {own}")
+        assert pairing._name(ThisMachine(), new(target, "edge")) == name
 
 
-class TestPuttingOver:
-    WHO = Login("pi", "10.0.0.2", 2222, "pi", known_hosts=(Path("/home/me/my hosts"),))
+def test_ssh_puts_the_key_over_and_asks_whose_it_is(
+    host: ExampleHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it says last is why it failed; without it the package is named."""
+    (host.home / "hosts").mkdir()
+    who = Login("pi", "10.0.0.2", 2222, "pi", known_hosts=(host.home / "hosts" / "known",))
 
-    def put(self, host: ExampleHost) -> list[str]:
-        """The arguments of ssh-copy-id."""
-        (host.home / "hosts").mkdir(exist_ok=True)
-        who = replace(self.WHO, known_hosts=(host.home / "hosts" / "known",))
+    def put() -> None:
         pairing._put_over(who, "me@lab-pi", "ssh-ed25519 AAAA1 ann@home", Terminal(host.lines.append))
-        return (host.home / "arguments").read_text().splitlines()
 
-    def test_ssh_asks_whether_it_is_the_hosts_own_key(self, host: ExampleHost) -> None:
-        host.program("ssh-copy-id", 'printf "%s\\n" "$@" >~/arguments; cat "$3" >~/public')
-        arguments = self.put(host)
-        assert (host.home / "public").read_text() == "ssh-ed25519 AAAA1 ann@home\n"
-        assert "StrictHostKeyChecking=ask" in arguments
-        assert f'UserKnownHostsFile="{host.home}/hosts/known"' in arguments
-        assert arguments[arguments.index("-p") + 1] == "2222"
-        assert arguments[-1] == "pi@lab-pi"
-
-    def test_what_it_says_last_is_why_it_failed(self, host: ExampleHost) -> None:
-        host.program("ssh-copy-id", "echo 'Permission denied (publickey,password).' >&2; exit 1")
-        with pytest.raises(
-            TestbedError, match=r"pi .*not put over: Permission denied \(publickey,password\)"
-        ):
-            self.put(host)
-
-    def test_without_it_the_package_is_named(
-        self, host: ExampleHost, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv("PATH", f"{host.home}/bin")
-        with pytest.raises(TestbedError, match="openssh-client"):
-            self.put(host)
+    host.program("ssh-copy-id", 'printf "%s\\n" "$@" >~/arguments; cat "$3" >~/public')
+    put()
+    arguments = (host.home / "arguments").read_text().splitlines()
+    assert (host.home / "public").read_text() == "ssh-ed25519 AAAA1 ann@home\n"
+    assert "StrictHostKeyChecking=ask" in arguments
+    assert f'UserKnownHostsFile="{host.home}/hosts/known"' in arguments
+    assert arguments[arguments.index("-p") + 1] == "2222"
+    assert arguments[-1] == "pi@lab-pi"
+    host.program("ssh-copy-id", "echo 'Permission denied (publickey,password).' >&2; exit 1")
+    with pytest.raises(TestbedError, match=r"pi .*not put over: Permission denied \(publickey,password\)"):
+        put()
+    (host.home / "bin" / "ssh-copy-id").unlink()
+    monkeypatch.setenv("PATH", f"{host.home}/bin")
+    with pytest.raises(TestbedError, match="openssh-client"):
+        put()
 
 
-class TestPublicKey:
-    def key(self, host: ExampleHost, *identities: Path, confirm: bool | None = None) -> str:
-        who = Login("pi", "10.0.0.2", 22, "pi", identities=identities)
-        asked = None if confirm is None else lambda question: confirm
-        return pairing._public_key(who, Keyring(), Terminal(host.lines.append, asked))
+def public_key(host: ExampleHost, *identities: Path, confirm: bool | None = None) -> str:
+    who = Login("pi", "10.0.0.2", 22, "pi", identities=identities)
+    asked = None if confirm is None else lambda question: confirm
+    return pairing._public_key(who, Keyring(), Terminal(host.lines.append, asked))
 
-    def make(self, host: ExampleHost, name: str, kind: str, passphrase: str = "") -> Path:
-        path = host.home / ".ssh" / name
-        path.parent.mkdir(mode=0o700, exist_ok=True)
+
+def test_ed25519_goes_first_and_a_locked_one_needs_no_passphrase_for_that(host: ExampleHost) -> None:
+    def make(kind: str, passphrase: str = "") -> Path:
+        path = host.home / f"id_{kind}"
         subprocess.run(["ssh-keygen", "-q", "-t", kind, "-N", passphrase, "-f", str(path)], check=True)
         return path
 
-    def test_ed25519_goes_first_and_a_locked_one_needs_no_passphrase_for_that(
-        self, host: ExampleHost
-    ) -> None:
-        other, ours = self.make(host, "id_ecdsa", "ecdsa"), self.make(host, "id_ed25519", "ed25519", "locked")
-        kind, public = ours.with_name("id_ed25519.pub").read_text().split()[:2]
-        assert self.key(host, other, ours).split()[:2] == [kind, public]
-        assert self.key(host, other).startswith("ecdsa-sha2-nistp256 ")
-        assert "~/.ssh/id_ed25519" in host.lines[0]
+    other, ours = make("ecdsa"), make("ed25519", "locked")
+    kind, public = ours.with_name("id_ed25519.pub").read_text().split()[:2]
+    assert public_key(host, other, ours).split()[:2] == [kind, public]
+    assert public_key(host, other).startswith("ecdsa-sha2-nistp256 ")
+    assert "~/id_ed25519" in host.lines[0]
 
-    def test_without_any_one_is_made_if_the_user_says_so(self, host: ExampleHost) -> None:
-        for confirm in (None, False):
-            with pytest.raises(TestbedError, match="ssh-keygen -t ed25519"):
-                self.key(host, confirm=confirm)
-        made = self.key(host, confirm=True)
-        path = host.home / ".ssh" / "id_ed25519"
-        assert made.split()[:2] == path.with_name("id_ed25519.pub").read_text().split()[:2]
-        assert path.stat().st_mode & 0o777 == 0o600
 
-    def test_a_key_that_is_there_is_never_overwritten(self, host: ExampleHost) -> None:
-        (host.home / ".ssh").mkdir()
-        (host.home / ".ssh" / "id_ed25519").write_text("precious")
-        with pytest.raises(TestbedError, match="--key"):
-            self.key(host, confirm=True)
-        assert (host.home / ".ssh" / "id_ed25519").read_text() == "precious"
+def test_without_any_one_is_made_if_the_user_says_so_and_never_overwritten(host: ExampleHost) -> None:
+    path = host.home / ".ssh" / "id_ed25519"
+    for confirm in (None, False):
+        with pytest.raises(TestbedError, match="ssh-keygen -t ed25519"):
+            public_key(host, confirm=confirm)
+    made = public_key(host, confirm=True)
+    assert made.split()[:2] == path.with_name("id_ed25519.pub").read_text().split()[:2]
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.write_text("precious")
+    with pytest.raises(TestbedError, match="--key"):
+        public_key(host, confirm=True)
+    assert path.read_text() == "precious"
+
+
+# Addresses.
+
+
+def chosen(peer: str = "") -> tuple[str, str]:
+    address, why, reaches = addresses.choose(
+        addresses.list_addresses(ThisMachine()), peer, "gpu" if peer else ""
+    )
+    assert reaches == ("in one network" in why and "none is" not in why)
+    return f"{address} {address.interface}", why
+
+
+def test_the_address_in_the_other_hosts_network_is_chosen_or_where_ssh_arrives(
+    host: ExampleHost, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
+) -> None:
+    has(host, lo=LOOPBACK, docker0=DOCKER, wlan0=AIR, eth0=WIRED)
+    monkeypatch.setenv("SSH_CONNECTION", "192.168.1.5 50000 192.168.1.20 22")
+    addressed, whys = zip(*(chosen(peer) for peer in ("192.168.7.1", "", "10.9.9.9")), strict=True)
+    assert addressed == ("192.168.7.2 eth0", "192.168.1.20 wlan0", "192.168.1.20 wlan0")
+    assert whys == snapshot
+    # SSH that arrives by IPv6 names the interface.
+    links = json.loads((host.home / "links").read_text())
+    links[2]["addr_info"].append({"family": "inet6", "local": "fe80::7", "prefixlen": 64})
+    (host.home / "links").write_text(json.dumps(links))
+    monkeypatch.setenv("SSH_CONNECTION", "fe80::1%wlan0 50000 fe80::7%wlan0 22")
+    assert chosen()[0] == "192.168.1.20 wlan0"
+
+
+def test_wired_and_fast_interfaces_come_first(snapshot: SnapshotAssertion) -> None:
+    class Cards(ThisMachine):
+        def run(self, *arguments: object, **named: object) -> object:  # type: ignore[override]
+            links = [
+                {"ifname": name, "addr_info": [{"family": "inet", "local": f"10.0.0.{i}", "prefixlen": 24}]}
+                for i, name in enumerate(["wlan0", "eth0", "eth1"], start=2)
+            ]
+            cards = "wlan0 1 -1\neth0 0 100\neth1 0 1000\nssh\n"
+            return Outcome(0, json.dumps(links) + "\n" + cards, "")
+
+    address, why, _ = addresses.choose(addresses.list_addresses(Cards()), "10.0.0.1", "gpu")
+    assert address.interface == "eth1"
+    assert why == snapshot
+
+
+def test_a_host_without_a_usable_address(host: ExampleHost, snapshot: SnapshotAssertion) -> None:
+    has(host, lo=LOOPBACK, docker0=DOCKER, veth1="10.1.1.1/24", eth0="fe80::7/64")
+    with pytest.raises(TestbedError) as none:
+        chosen()
+    host.program("ip", "echo 'ip: broken' >&2; exit 1")
+    with pytest.raises(TestbedError, match="ip: broken") as unknown:
+        chosen()
+    assert [str(refused.value) for refused in (none, unknown)] == snapshot
+
+
+def at(address: str, name: str = "eth0", has_ssh: bool = False) -> Address:
+    return Address(name, ipaddress.IPv4Interface(address), False, 1000, has_ssh)
+
+
+def tried(pair: Pair) -> Pair:
+    return addresses.tried(pair, ThisMachine(), ThisMachine())
+
+
+def test_pairs_are_in_one_network() -> None:
+    cable, office = at("192.168.7.2/24"), at("10.0.0.2/24")
+    other_cable, other_office = at("192.168.7.1/24"), at("10.0.0.9/24")
+    near = addresses.pairs([cable, office], [other_office, other_cable])
+    assert near == [Pair(cable, other_cable), Pair(office, other_office)]
+    assert addresses.pairs([cable], [other_office]) == [Pair(cable, other_office)]
+    assert addresses.pairs([cable], [at("192.168.7.2/24")]) == []
+
+
+def test_a_pair_that_works_has_a_rate_and_another_a_reason(
+    host: ExampleHost, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
+) -> None:
+    """Who does not know the token is not read from."""
+    works = Pair(at("127.0.0.2/8"), at("127.0.0.3/8"))
+    pair = tried(works)
+    assert (pair.fault, pair.bps > 1e6) == ("", True)
+    with monkeypatch.context() as stranger:
+        stranger.setattr(addresses, "_SEND", addresses._SEND.replace("token.encode()", "bytes(len(token))"))
+        assert tried(works).fault == "a stranger connected"
+    here, nowhere = at("127.0.0.2/8"), at("192.0.2.1/24")
+    faults = [tried(Pair(here, nowhere)).fault, tried(Pair(nowhere, here)).fault]
+    host.program("python3", "echo 'python3: not found' >&2; exit 127")
+    faults.append(tried(Pair(here, here)).fault)
+    assert faults == snapshot
+
+
+def test_the_best_pair_is_fast_and_not_where_ssh_arrives() -> None:
+    def pair(bps: float, address: str, has_ssh: bool = False) -> Pair:
+        return Pair(at("10.0.0.2/8", has_ssh=has_ssh), at(address), bps)
+
+    slow, office = pair(38e6, "10.0.0.3/8"), pair(941e6, "10.0.0.4/8", has_ssh=True)
+    cable, other = pair(935e6, "10.0.0.5/8"), pair(930e6, "10.0.0.6/8")
+    assert addresses.best([slow, office], "10.0.0.3") == office
+    assert addresses.best([slow, office, cable, other], "") == cable
+    assert addresses.best([slow, office, cable, other], "10.0.0.6") == other

@@ -1,18 +1,24 @@
-"""Waiting for a program's answer, and for other things meanwhile."""
+"""Waiting for a program's answer, and for other things meanwhile; commands on this machine as one of the hosts."""
 
 from __future__ import annotations
 
 import json
 import os
+import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
+from unittest.mock import Mock
 
+import psutil
 import pytest
 
 from pareto.hosts import session
-from pareto.hosts.connection import ChildProcess
+from pareto.hosts.connection import ChildProcess, Outcome, ThisMachine, Unreachable
 from pareto.hosts.session import Session, SessionError, SessionLost
 from pareto.protocol.messages import WarmUp
 from pareto.protocol.trial_messages import Progress, WrongOutput
+from tests.program import wait_until
 from tests.unit.far_end import Clock
 from tests.unit.reported import TRIAL_REQUEST
 
@@ -63,6 +69,10 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
+def asked_of(clock: Clock, *arrives: tuple[float, bytes]) -> Session:
+    return Session("pi", Awaited(clock, list(arrives)))
+
+
 def reply(number: int, result: object) -> bytes:
     return json.dumps({"id": number, "ok": True, "result": result}).encode() + b"\n"
 
@@ -71,33 +81,24 @@ def so_far(phase: str, requests: int) -> bytes:
     return json.dumps({"so_far": {"phase": phase, "requests": requests}}).encode() + b"\n"
 
 
-def test_meanwhile_is_called_each_second_until_the_answer_is_there(clock: Clock) -> None:
-    called: list[float] = []
-    asked = Session("pi", Awaited(clock, [(4.5, reply(1, "done"))]))
-    number = asked.send("trial")
-    assert asked.report(number, 60.0, lambda: called.append(clock.now_s - 1000)) == "done"
-    assert called == [1.0, 2.0, 3.0, 4.0]
-
-
-def test_what_a_program_reports_before_its_answer_puts_nothing_off(clock: Clock) -> None:
-    """Meanwhile is called each second, however often the program reports; of the next request nothing is known."""
+@pytest.mark.parametrize("reports", [0, 5])
+def test_meanwhile_is_called_each_second_until_the_answer_is_there(clock: Clock, reports: int) -> None:
+    """However often the program reports; of the next request nothing is known. What is there needs nothing."""
     seen: list[tuple[float, Progress | None]] = []
-    lines = [(0.7 * turn, so_far("throughput", turn)) for turn in range(1, 6)]
-    asked = Session("pi", Awaited(clock, [*lines, (3.9, reply(1, "done"))]))
-    number = asked.send("trial")
-    assert asked.report(number, 60.0, lambda: seen.append((clock.now_s - 1000, asked.progress))) == "done"
-    assert seen == [(pytest.approx(at), Progress("throughput", int(at / 0.7))) for at in (1.0, 2.0, 3.0)]
+    lines = [(0.7 * turn, so_far("throughput", turn)) for turn in range(1, 1 + reports)]
+    asked = asked_of(clock, *lines, (3.9, reply(1, "done")), (3.9, reply(2, "second")))
+    number, other = asked.send("trial"), asked.send("usage")
+
+    def meanwhile() -> None:
+        seen.append((clock.now_s - 1000, asked.progress))
+
+    assert asked.report(number, 60.0, meanwhile) == "done"
+    progress = [Progress("throughput", int(at / 0.7)) if reports else None for at in (1, 2, 3)]
+    assert seen == [(pytest.approx(at), it) for at, it in enumerate(progress, start=1)]
+    assert asked.report(other, 60.0, meanwhile) == "second"
+    assert len(seen) == 3
     asked.send("usage")
     assert asked.progress is None
-
-
-def test_an_answer_that_is_there_needs_nothing_meanwhile(clock: Clock) -> None:
-    called: list[int] = []
-    asked = Session("pi", Awaited(clock, [(0.0, reply(1, "first") + reply(2, "second"))]))
-    one, two = asked.send("usage"), asked.send("usage")
-    assert asked.report(one, 60.0, lambda: called.append(1)) == "first"
-    assert asked.report(two, 60.0, lambda: called.append(2)) == "second"
-    assert called == []
 
 
 @pytest.mark.parametrize(("slow_s", "ends_s"), [(0.0, 5.4), (2.5, 7.0), (100.0, 101.0)])
@@ -105,46 +106,30 @@ def test_the_deadline_holds_whatever_is_done_meanwhile(clock: Clock, slow_s: flo
     def meanwhile() -> None:
         clock.now_s += slow_s
 
-    asked = Session("pi", Awaited(clock, []))
+    asked = asked_of(clock)
     with pytest.raises(TimeoutError, match=r"^pi "):
         asked.report(asked.send("trial"), 5.4, meanwhile)
     assert clock.now_s - 1000 == pytest.approx(ends_s)
 
 
-def test_an_answer_in_the_last_second_is_waited_for(clock: Clock) -> None:
-    asked = Session("pi", Awaited(clock, [(5.3, reply(1, "late"))]))
-    assert asked.report(asked.send("trial"), 5.4, lambda: None) == "late"
-
-
-def test_a_fault_meanwhile_ends_the_wait_and_loses_no_answer(clock: Clock) -> None:
-    def fail() -> None:
-        raise SessionLost("the monitor ended")
-
-    asked = Session("pi", Awaited(clock, [(1.5, reply(1, "done"))]))
+@pytest.mark.parametrize("fault", [SessionLost("the monitor ended"), TimeoutError("the monitor is late")])
+def test_a_fault_meanwhile_ends_the_wait_and_loses_no_answer(clock: Clock, fault: Exception) -> None:
+    """A time-out is not taken for the wait's own."""
+    asked = asked_of(clock, (1.5, reply(1, "done")))
     number = asked.send("trial")
-    with pytest.raises(SessionLost, match="the monitor ended"):
-        asked.report(number, 60.0, fail)
+    with pytest.raises(type(fault), match=str(fault)):
+        asked.report(number, 60.0, Mock(side_effect=fault))
     assert clock.now_s - 1000 == 1.0
     assert asked.report(number, 60.0) == "done"
 
 
-def test_a_time_out_meanwhile_is_not_taken_for_the_waits_own(clock: Clock) -> None:
-    def fail() -> None:
-        raise TimeoutError("the monitor did not answer in time")
-
-    asked = Session("pi", Awaited(clock, [(2.5, reply(1, "done"))]))
-    with pytest.raises(TimeoutError, match="the monitor did not"):
-        asked.report(asked.send("trial"), 60.0, fail)
-
-
 def test_an_answer_in_pieces_among_others(clock: Clock) -> None:
     first, second = reply(1, "first"), reply(2, "second")
-    asked = Session(
-        "pi", Awaited(clock, [(0.2, second[:7]), (0.4, second[7:] + first[:3]), (1.2, first[3:])])
-    )
+    asked = asked_of(clock, (0.2, second[:7]), (0.4, second[7:] + first[:3]), (1.2, first[3:]))
     one, two = asked.send("a"), asked.send("b")
-    assert asked.report(one) == "first"
-    assert asked.report(two) == "second"
+    assert [asked.report(one), asked.report(two)] == ["first", "second"]
+    late = asked_of(clock, (5.3, reply(1, "in the last second")))
+    assert late.report(late.send("trial"), 5.4, lambda: None) == "in the last second"
 
 
 def test_meanwhile_a_program_is_let_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,13 +140,6 @@ def test_meanwhile_a_program_is_let_go_on(monkeypatch: pytest.MonkeyPatch) -> No
         assert asked.report(asked.send("trial"), CEILING_S, asked.ping) == "done"
     finally:
         asked.close()
-
-
-def test_what_is_refused_names_the_host(clock: Clock) -> None:
-    told = b'{"id": 1, "ok": false, "error": "no such point"}\n'
-    asked = Session("pi", Awaited(clock, [(0.1, told)]))
-    with pytest.raises(SessionError, match=r"^pi: no such point$"):
-        asked.request("stage")
 
 
 def test_nothing_is_written_after_the_end() -> None:
@@ -207,7 +185,7 @@ NONSENSE = {
 
 @pytest.mark.parametrize("nonsense", NONSENSE)
 def test_a_program_that_sends_nonsense_is_lost_and_stays_so(clock: Clock, nonsense: str) -> None:
-    asked = Session("pi", Awaited(clock, [(0.1, NONSENSE[nonsense]), (0.2, reply(1, "late"))]))
+    asked = asked_of(clock, (0.1, NONSENSE[nonsense]), (0.2, reply(1, "late")))
     number = asked.send("trial")
     with pytest.raises(SessionLost, match=r"^pi sends what is no reply: ") as lost:
         asked.report(number)
@@ -220,35 +198,134 @@ def test_a_program_that_sends_nonsense_is_lost_and_stays_so(clock: Clock, nonsen
 def test_a_line_without_an_end_is_not_waited_for(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "MOST_LINE_BYTES", 1000)
     for arrives in ([(0.0, b"[" * 600)] * 2, [(0.0, b'"' + b"x" * 1000 + b'"\n')]):
-        asked = Session("pi", Awaited(clock, list(arrives)))
         with pytest.raises(SessionLost):
-            asked.request("trial")
+            asked_of(clock, *arrives).request("trial")
 
 
-def test_what_a_program_says_can_be_shown(clock: Clock) -> None:
+def test_what_a_program_says_can_be_shown(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its refusal, which names the host, its answer, and its last words."""
     hostile = "\x1b]0;mine\x07\n\u202e" + "x" * 200_000
-    refused = json.dumps({"id": 1, "ok": False, "error": hostile}).encode() + b"\n"
-    with pytest.raises(SessionError) as error:
-        Session("pi", Awaited(clock, [(0.0, refused)])).request("trial")
-    assert str(error.value).isprintable()
-    assert len(str(error.value)) < 2000
-    told = Session("pi", Awaited(clock, [(0.0, reply(1, {hostile: [hostile, 1.5, None]}))])).request("facts")
+    monkeypatch.setattr(Awaited, "last_words", lambda _: hostile)
+    for error, line, words in (
+        (SessionError, {"id": 1, "ok": False, "error": "no such point"}, "^pi: no such point$"),
+        (SessionError, {"id": 1, "ok": False, "error": hostile}, "^pi: "),
+        (SessionLost, None, "^pi ended: "),
+    ):
+        sent = b"" if line is None else json.dumps(line).encode() + b"\n"
+        with pytest.raises(error, match=words) as raised:
+            asked_of(clock, (0.0, sent)).request("trial")
+        assert str(raised.value).isprintable()
+        assert len(str(raised.value)) < 2000
+    told = asked_of(clock, (0.0, reply(1, {hostile: [hostile, 1.5, None]}))).request("facts")
     ((key, (text, *rest)),) = told.items()
     assert "\x1b" not in key + text
     assert rest == [1.5, None]
 
 
-def test_last_words_can_be_shown(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Awaited, "last_words", lambda _: "\x1b[2J" + "x" * 200_000)
-    with pytest.raises(SessionLost, match="pi ended: ") as lost:
-        Session("pi", Awaited(clock, [(0.0, b"")])).request("trial")
-    assert str(lost.value).isprintable()
-    assert len(str(lost.value)) < 2000
-
-
 def test_a_report_that_cannot_be_is_refused_with_the_requests_name(clock: Clock) -> None:
-    answers = [(0.0, reply(1, {"max_abs_error": 1.0, "tolerance": 0.5})), (0.0, reply(2, "0.5"))]
-    asked = Session("pi", Awaited(clock, answers))
+    wrong = {"max_abs_error": 1.0, "tolerance": 0.5}
+    asked = asked_of(clock, (0.0, reply(1, wrong)), (0.0, reply(2, "0.5")))
     assert asked.ask(TRIAL_REQUEST) == WrongOutput(1.0, 0.5)
     with pytest.raises(SessionError, match=r"^pi: its report on warm cannot be: it is '0.5': "):
         asked.ask(WarmUp("tcp", 1))
+
+
+# Commands on this machine: what they say, take and leave.
+
+FIVE_MB = 5 << 20
+
+
+def test_a_commands_outputs_and_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It begins at home; all of its input goes in and ends, while it says as much, or wants none of it."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    run = ThisMachine().run
+    assert run("echo one; echo two >&2; printf three; exit 7") == Outcome(7, "one\nthree", "two\n")
+    assert run(r"printf 'a\377b'").out == "a\ufffdb", "no text"
+    assert run("pwd -P").out.strip() == str(tmp_path.resolve())
+    assert run("cat") == Outcome(0, "", "")
+    assert run("wc -c", [bytes(FIVE_MB)]).out.split() == [str(FIVE_MB)]
+    both = run("tee /dev/stderr", [b"0123456789abcde\n" * (FIVE_MB // 16)])
+    assert (len(both.out), len(both.err)) == (FIVE_MB, FIVE_MB)
+    unwanted = run("echo 'no room' >&2; exec 0<&-; exit 3", [bytes(FIVE_MB)])
+    assert (unwanted.status, unwanted.words) == (3, "no room")
+    nowhere = run("pareto-no-such-program")
+    assert nowhere.status == 127
+    assert nowhere.words.endswith("not found")
+
+
+def test_why_a_command_failed() -> None:
+    said = [
+        ("", "\x1b]0;mine\x07no\n"),
+        ("said\n", "a warning\ntar: disk full \n\n"),
+        ("only\nhere \n", " \n"),
+        ("", ""),
+    ]
+    words = [Outcome(3, *outputs).words for outputs in said]
+    assert words == [r"\x1b]0;mine\x07no", "tar: disk full", "here", "exit status 3"]
+
+
+def test_each_line_is_told_at_once(tmp_path: Path) -> None:
+    """The command goes on only when its first line was heard."""
+    os.mkfifo(gate := tmp_path / "gate")
+    lines: list[str] = []
+
+    def heard(line: str) -> None:
+        lines.append(line)
+        if line == "first":
+            gate.write_text("go\n")
+
+    command = f"echo first; echo aside >&2; read go <'{gate}'; echo '  second '"
+    assert ThisMachine().run(command, on_line=heard) == Outcome(0, "first\n  second \n", "aside\n")
+    assert lines == ["first", "  second"]
+
+
+@pytest.mark.parametrize(
+    ("command", "stdin"), [("exec sleep", ()), ("sleep", ()), ("sleep", (bytes(FIVE_MB),))]
+)
+def test_a_command_too_long_is_ended_with_what_it_started(command: str, stdin: tuple[bytes, ...]) -> None:
+    """Also where it takes nothing of what it is given."""
+    mark = f"1000.{uuid.uuid4().int}"
+
+    def there() -> list[str]:
+        """The processes that were given it, whoever their parent is now."""
+        every = [it.info for it in psutil.process_iter(["name", "cmdline", "status"])]
+        living = [it for it in every if it["status"] != psutil.STATUS_ZOMBIE]
+        return [it["name"] for it in living if mark in (it["cmdline"] or ())]
+
+    with pytest.raises(Unreachable, match=r"0\.3 s"):
+        ThisMachine().run(f"{command} {mark}{'; true' * (command == 'sleep')}", stdin, timeout_s=0.3)
+    assert wait_until(lambda: there() == [])  # what is killed has yet to get a core for it
+
+
+def test_a_source_that_fails_is_not_the_end_of_the_input() -> None:
+    def torn() -> Iterator[bytes]:
+        yield bytes(FIVE_MB)
+        raise OSError("Input/output error")
+
+    with pytest.raises(OSError, match="Input/output error"):
+        ThisMachine().run("cat", torn())
+
+
+def test_a_program_that_talks(tmp_path: Path) -> None:
+    """In a group of its own, as all commands: Ctrl-C is not for them, and the driver ends what it started."""
+    assert int(ThisMachine().run("ps -o pgid= -p $$").out) != os.getpgrp()
+    wire = ThisMachine().open("pwd; cat", str(tmp_path / "log"))
+    try:
+        assert wire.read(CEILING_S).decode().strip() == str(Path.home())
+        assert os.getpgid(wire.process.pid) != os.getpgrp()  # type: ignore[attr-defined]
+        wire.send(b"there and back\n")
+        assert wire.read(CEILING_S) == b"there and back\n"
+    finally:
+        wire.close()
+    assert wire.process.returncode == 0  # type: ignore[attr-defined]
+
+
+def test_last_words_are_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    told = r"printf 'first\nout of \377 memory\n' >log"
+    for log, writes, words in (("log", told, ": out of � memory"), ("empty", "exit 1", "")):
+        wire = ThisMachine().open(writes, log)
+        assert wire.read(CEILING_S) == b""
+        with pytest.raises(SessionLost, match=f"^pi ended{words}$"):
+            Session("pi", wire).request("trial")
+        wire.close()

@@ -30,10 +30,7 @@ class Helpers:
 
     netem: dict[str, bool] = field(default_factory=lambda: {EDGE: True, SERVER: True})
     stats: dict[str, dict[str, Any]] = field(
-        default_factory=lambda: {
-            EDGE: {"dropped": 3, "position_s": None},
-            SERVER: {"dropped": 4, "position_s": None},
-        }
+        default_factory=lambda: {role: {"dropped": 3 + n, "position_s": None} for n, role in enumerate(HOSTS)}
     )
     old: tuple[str, ...] = ()
     """whose kernels take no seed"""
@@ -74,63 +71,42 @@ def helpers() -> Helpers:
     return Helpers()
 
 
-def test_each_host_shapes_what_it_sends(helpers: Helpers) -> None:
+def test_each_host_shapes_what_it_sends(helpers: Helpers, snapshot: SnapshotAssertion) -> None:
     told = helpers.shaper(EDGE, SERVER).apply(PROFILE)
-    assert told == {EDGE: {"shaper": "netem", "by": EDGE}, SERVER: {"shaper": "netem", "by": SERVER}}
-    assert helpers.applied(EDGE) == [
-        Apply("eth0", "192.168.7.2", egress=QUEUED, peer="192.168.7.1", filtered=True)
-    ]
-    assert helpers.applied(SERVER) == [
-        Apply("enp3s0", "192.168.7.1", egress=BACK, peer="192.168.7.2", filtered=True)
-    ]
+    assert [told, helpers.applied(EDGE), helpers.applied(SERVER)] == snapshot
+    # Bucket and offset are for both.
+    helpers.shaper(EDGE, SERVER).apply(Profile("tbf", OUT, OUT, Bucket(40_000, 0.3), 12.5))
+    for role in HOSTS:
+        (asked,) = helpers.asked(role, "apply")
+        assert (asked["bucket"], asked["offset_s"]) == ({"burst_bytes": 40_000, "latency_s": 0.3}, 12.5)
 
 
-@pytest.mark.parametrize(
-    ("role", "egress", "ingress"), [(EDGE, QUEUED, BACK), (SERVER, BACK, QUEUED)], ids=[EDGE, SERVER]
-)
-def test_alone_a_host_shapes_what_arrives_too(
-    helpers: Helpers, role: str, egress: Direction, ingress: Direction
-) -> None:
-    assert list(helpers.shaper(role).apply(PROFILE)) == [role]
-    (applied,) = helpers.applied(role)
-    assert (applied.egress, applied.ingress) == (egress, ingress)
-    assert helpers.shaper(role).facts() == {"netem": {"at": [role]}}
-
-
-def test_what_hosts_pass_on_is_shaped_too_where_the_link_is_ours(helpers: Helpers) -> None:
-    """It comes from others than the peer."""
+def test_alone_a_host_shapes_what_arrives_too(helpers: Helpers) -> None:
+    """What hosts pass on, too, where the link is ours: it comes from others than the peer."""
+    for role, ways in ((EDGE, (QUEUED, BACK)), (SERVER, (BACK, QUEUED))):
+        assert list(helpers.shaper(role).apply(PROFILE)) == [role]
+        (applied,) = helpers.applied(role)
+        assert (applied.egress, applied.ingress) == ways
+        assert helpers.shaper(role).facts() == {"netem": {"at": [role]}}
     helpers.shaper(EDGE, filtered=False).apply(PROFILE)
     (asked,) = helpers.asked(EDGE, "apply")
     assert (asked["peer"], asked["filtered"]) == (None, False)
-
-
-def test_who_shapes() -> None:
     assert who_shapes("middle1", "server", "both") == ("middle1", "server")
     assert who_shapes("middle1", "server", "edge") == ("middle1",)
 
 
-def test_each_link_has_a_relay_of_its_own() -> None:
+def test_each_link_has_a_relay_of_its_own(snapshot: SnapshotAssertion) -> None:
     """Which of them is meant goes with each request to the program that keeps them all."""
     stats = {"draining_s": 0.0, "dropped": 3, "position_s": 1.5, "cpu_share": 0.2}
-    builder = FarEnd({op: lambda request: stats for op in ("shape", "restart", "stats")} | {"seed": _seeded})
+    answers = {op: lambda request: stats for op in ("shape", "restart", "stats")}
+    builder = FarEnd({**answers, "seed": lambda request: {"seeded": True}})
     shaper = RelayShaper(Session("local testbed", builder), 1)
     shaper.apply(PROFILE)
     shaper.restart(7.5)
     assert shaper.seed(11)
-    assert builder.of("seed") == [{"link": 1, "seed": 11}]
     assert shaper.state() == LinkState(3, 1.5)
     assert shaper.facts() == {"relay": {"cpu_share": 0.2, "dropped": 3}}
-    assert builder.of("shape") == [{"link": 1, **PROFILE.with_queues().to_dict()}]
-    assert builder.of("restart") == [{"link": 1, "position_s": 7.5}]
-    assert builder.of("stats") == [{"link": 1}] * 3
-
-
-def test_bucket_and_offset_are_for_both(helpers: Helpers) -> None:
-    helpers.shaper(EDGE, SERVER).apply(Profile("tbf", OUT, OUT, Bucket(40_000, 0.3), 12.5))
-    for role in HOSTS:
-        (asked,) = helpers.asked(role, "apply")
-        assert asked["bucket"] == {"burst_bytes": 40_000, "latency_s": 0.3}
-        assert asked["offset_s"] == 12.5
+    assert builder.asked == snapshot
 
 
 def test_a_host_without_netem(helpers: Helpers, snapshot: SnapshotAssertion) -> None:
@@ -180,6 +156,7 @@ def test_patience_lasts_until_the_profile_is_on(helpers: Helpers, monkeypatch: p
 
 
 def test_drops_add_up_and_the_furthest_position_counts(helpers: Helpers) -> None:
+    """Traces begin again on both, until the end."""
     shaper = helpers.shaper(EDGE, SERVER)
     assert shaper.state() == LinkState(7, None)
     helpers.stats[SERVER]["position_s"] = 0.0
@@ -187,19 +164,10 @@ def test_drops_add_up_and_the_furthest_position_counts(helpers: Helpers) -> None
     helpers.stats[EDGE]["position_s"] = 2.5
     assert shaper.state() == LinkState(7, 2.5)
     assert helpers.asked(SERVER, "stats")[0] == {"interface": "enp3s0"}
-
-
-def test_traces_begin_again_on_both_until_the_end(helpers: Helpers) -> None:
-    shaper = helpers.shaper(EDGE, SERVER)
     shaper.restart(7.5)
-    for role in HOSTS:
-        assert [asked["position_s"] for asked in helpers.asked(role, "restart")] == [7.5]
+    assert [it["position_s"] for role in HOSTS for it in helpers.asked(role, "restart")] == [7.5, 7.5]
     shaper.close()
     assert all(end.closed for role in HOSTS for end in helpers.of[role])
-
-
-def _seeded(request: dict[str, Any]) -> dict[str, bool]:
-    return {"seeded": True}
 
 
 @pytest.mark.parametrize("old", [(), (SERVER,)])

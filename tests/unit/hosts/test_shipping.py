@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -23,66 +24,39 @@ DATA = bytes(range(256)) * 4000
 
 
 class Watched(ThisMachine):
-    """Counts the bytes that go over."""
+    """Counts the bytes that go over. `over`: what becomes of them; `command`: of what is done with them."""
 
     sent = 0
 
+    def __init__(self, over: Callable[[bytes], bytes] = bytes, command: Callable[[str], str] = str) -> None:
+        super().__init__()
+        self.over, self.command = over, command
+
     def run(
-        self,
-        command: str,
-        stdin: Iterable[bytes] = (),
-        *,
-        timeout_s: float = 30.0,
-        on_line: Callable[[str], None] | None = None,
+        self, command: str, stdin: Iterable[bytes] = (), *, timeout_s: float = 30.0, on_line: Any = None
     ) -> Outcome:
         if stdin and "tar" in command:
             self.sent += len(data := self.over(b"".join(stdin)))
             stdin = [data]
         return super().run(self.command(command), stdin, timeout_s=timeout_s, on_line=on_line)
 
-    def over(self, data: bytes) -> bytes:
-        return data
 
-    def command(self, command: str) -> str:
-        return command
-
-
-class Cut(Watched):
-    """The connection ends before the last file's last byte, which looks like the end of the input."""
-
-    def over(self, data: bytes) -> bytes:
-        return data[: data.rindex(DATA[-1:]) - 1]
-
-
-class CutInTwo(Watched):
-    def over(self, data: bytes) -> bytes:
-        return data[: len(data) // 2 + 100]
-
-
-class CutBefore(Watched):
+def cut_before(number: int) -> Watched:
     """After a whole number of the archive's files."""
 
-    def __init__(self, number: int) -> None:
-        super().__init__()
-        self.number = number
-
-    def over(self, data: bytes) -> bytes:
+    def over(data: bytes) -> bytes:
         with tarfile.open(fileobj=io.BytesIO(data)) as tar:
-            return data[: tar.getmembers()[self.number].offset]
+            return data[: tar.getmembers()[number].offset]
+
+    return Watched(over)
 
 
-class Killed(Watched):
-    """Whatever unpacks what arrives is killed with its shell."""
-
-    def command(self, command: str) -> str:
-        return command.replace("sync", "kill -9 $$")
-
-
-class Full(Watched):
-    """Nothing larger than a few kB can be written there."""
-
-    def command(self, command: str) -> str:
-        return f"ulimit -f 4; {command}"
+# The connection ends before the last file's last byte, which looks like the end of the input; or halfway.
+CUT = Watched(lambda data: data[: data.rindex(DATA[-1:]) - 1])
+CUT_IN_TWO = Watched(lambda data: data[: len(data) // 2 + 100])
+# Whatever unpacks what arrives is killed with its shell; or nothing larger than a few kB can be written there.
+KILLED = Watched(command=lambda command: command.replace("sync", "kill -9 $$"))
+FULL = Watched(command=lambda command: f"ulimit -f 4; {command}")
 
 
 @pytest.fixture
@@ -102,46 +76,32 @@ def test_a_file_goes_over_once(folder: Path) -> None:
     assert connection.sent == sent
 
 
-@pytest.mark.parametrize("content", [DATA, b""])
-def test_a_file_on_disk(folder: Path, tmp_path: Path, content: bytes) -> None:
-    (source := tmp_path / "weights").write_bytes(content)
-    target = Path(shipping.ship(ThisMachine(), str(folder), source, "d1ge57"))
-    assert target.read_bytes() == content
-    assert [path.name for path in folder.iterdir()] == ["d1ge57"]
+def test_a_file_on_disk(folder: Path, tmp_path: Path) -> None:
+    """An empty one, too. What another driver sends right now stays."""
+    theirs = folder / f"{os.uname().nodename}.{os.getpid()}.part"
+    theirs.mkdir(parents=True)
+    for name, content in (("d1ge57", DATA), ("empty", b"")):
+        (source := tmp_path / "weights").write_bytes(content)
+        assert Path(shipping.ship(ThisMachine(), str(folder), source, name)).read_bytes() == content
+    assert {path.name for path in folder.iterdir()} == {"d1ge57", "empty", theirs.name}
 
 
-@pytest.mark.parametrize("connection", [Cut(), CutInTwo(), CutBefore(1), CutBefore(2)])
-def test_files_of_which_the_last_did_not_arrive_whole_are_not_taken(
-    connection: Watched, folder: Path
-) -> None:
+@pytest.mark.parametrize("connection", [CUT, CUT_IN_TWO, cut_before(1), cut_before(2), KILLED, FULL])
+def test_files_of_which_the_last_did_not_arrive_are_not_taken(connection: Watched, folder: Path) -> None:
+    """What is left of another try does not matter."""
     parcels = [shipping.Parcel.of(DATA, name) for name in ("0ther", "d1ge57")]
     with pytest.raises(Unreachable):
         shipping.send(connection, str(folder), parcels)
-    assert list(folder.iterdir()) == []
+    assert [path.suffix for path in folder.iterdir()] == [".part"] * (connection is KILLED)
     shipping.ship(ThisMachine(), str(folder), DATA, "d1ge57")
+    assert [path.name for path in folder.iterdir()] == ["d1ge57"]
     assert (folder / "d1ge57").read_bytes() == DATA
-
-
-def test_a_full_disk_leaves_nothing(folder: Path) -> None:
-    with pytest.raises(Unreachable):
-        shipping.ship(Full(), str(folder), DATA, "d1ge57")
-    assert list(folder.iterdir()) == []
 
 
 def test_a_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("")
     with pytest.raises(Unreachable, match=r"^this machine: .*taken"):
         shipping.ship(ThisMachine(), str(tmp_path / "taken"), DATA, "d1ge57")
-
-
-def test_what_is_left_of_another_try_does_not_matter(folder: Path) -> None:
-    folder.mkdir()
-    with pytest.raises(Unreachable):
-        shipping.ship(Killed(), str(folder), DATA, "d1ge57")
-    assert [path.suffix for path in folder.iterdir()] == [".part"]
-    shipping.ship(ThisMachine(), str(folder), DATA, "d1ge57")
-    assert [path.name for path in folder.iterdir()] == ["d1ge57"]
-    assert (folder / "d1ge57").read_bytes() == DATA
 
 
 def test_drivers_that_send_the_same_to_a_fresh_host_at_once_all_find_it_there(folder: Path) -> None:
@@ -173,13 +133,6 @@ def test_whoever_is_second_with_the_code_takes_what_is_there(folder: Path) -> No
     assert sorted(path.name for path in Path(code).iterdir()) == ["pareto"]
 
 
-def test_what_another_driver_sends_right_now_stays(folder: Path) -> None:
-    theirs = folder / f"{os.uname().nodename}.{os.getpid()}.part"
-    theirs.mkdir(parents=True)
-    shipping.ship(ThisMachine(), str(folder), DATA, "d1ge57")
-    assert {path.name for path in folder.iterdir()} == {"d1ge57", theirs.name}
-
-
 def test_the_code_goes_over_once_and_runs_there(folder: Path) -> None:
     connection = Watched()
     code = shipping.ship_code(connection, str(folder))
@@ -196,9 +149,7 @@ def test_the_code_goes_over_once_and_runs_there(folder: Path) -> None:
     assert ThisMachine().run(f"{python} -m pareto.remote.worker.probe").status == 0  # it ends at end of file
 
 
-def test_code_that_was_changed_goes_elsewhere(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_changed_code_goes_elsewhere(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same files make the same archive, whatever their times, modes and order; others another."""
     here = shipping.ship_code(ThisMachine(), str(folder))
     copy = tmp_path / "copy"
@@ -226,7 +177,7 @@ def test_only_what_workers_need_travels(folder: Path) -> None:
     assert {Path(parts[-1]).suffix for parts in there} == {".py"}
 
 
-@pytest.mark.parametrize("connection", [CutInTwo(), CutBefore(20), Full()])
+@pytest.mark.parametrize("connection", [CUT_IN_TWO, cut_before(20), FULL])
 def test_code_that_came_in_part_is_not_taken(connection: Watched, folder: Path) -> None:
     with pytest.raises(Unreachable):
         shipping.ship_code(connection, str(folder))
@@ -235,9 +186,9 @@ def test_code_that_came_in_part_is_not_taken(connection: Watched, folder: Path) 
 
 def test_folders_are_in_the_users_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert shipping.absolute(ThisMachine(), ".pareto") == f"{tmp_path}/.pareto"
-    assert shipping.absolute(ThisMachine(), "~/.pareto") == f"{tmp_path}/.pareto"
-    assert shipping.absolute(ThisMachine(), "/srv/pareto") == "/srv/pareto"
+    home = f"{tmp_path}/.pareto"
+    absolute = {".pareto": home, "~/.pareto": home, "/srv/pareto": "/srv/pareto"}
+    assert {folder: shipping.absolute(ThisMachine(), folder) for folder in absolute} == absolute
 
 
 def test_many_files_go_over_in_one_go_and_only_those_that_lack(folder: Path, tmp_path: Path) -> None:
@@ -253,23 +204,13 @@ def test_many_files_go_over_in_one_go_and_only_those_that_lack(folder: Path, tmp
     assert sum(sent) == sum(parcel.size for parcel in parcels)
     assert max(sent) < len(DATA) / 2, "who watches sees it grow"
     assert shipping.lacking(ThisMachine(), str(folder), [*asked, "new"]) == {"new"}
+    lying = Mock(run=Mock(return_value=Outcome(0, "one\n/etc/passwd\n", "")))
+    assert shipping.lacking(lying, str(folder), ["one", "two"]) == {"one"}, (
+        "a host names what it was asked for"
+    )
 
 
-def test_a_host_names_no_file_that_it_was_not_asked_for(folder: Path) -> None:
-    class Lying(ThisMachine):
-        def run(self, *_: Any, **__: Any) -> Outcome:
-            return Outcome(0, "one\n/etc/passwd\n", "")
-
-    assert shipping.lacking(Lying(), str(folder), ["one", "two"]) == {"one"}
-
-
-def test_a_file_that_shrinks_while_it_is_sent_is_not_taken(folder: Path) -> None:
-    with pytest.raises(OSError, match=r"^d1ge57 has 3 bytes, not 4$"):
-        shipping.send(ThisMachine(), str(folder), [shipping.Parcel("d1ge57", 4, lambda: [b"abc"])])
-    assert not (folder / "d1ge57").exists()
-
-
-def test_what_a_disk_has_no_room_for_is_not_sent(folder: Path) -> None:
+def test_what_a_disk_has_no_room_for_or_shrinks_meanwhile_is_not_taken(folder: Path) -> None:
     def content() -> Iterator[bytes]:
         while sum(sent) < 1 << 30:
             yield bytes(1 << 20)
@@ -280,3 +221,6 @@ def test_what_a_disk_has_no_room_for_is_not_sent(folder: Path) -> None:
         shipping.send(ThisMachine(), str(folder), [parcel], sent.append)
     assert sum(sent) < 1 << 30
     assert list(folder.iterdir()) == []
+    with pytest.raises(OSError, match=r"^d1ge57 has 3 bytes, not 4$"):
+        shipping.send(ThisMachine(), str(folder), [shipping.Parcel("d1ge57", 4, lambda: [b"abc"])])
+    assert not (folder / "d1ge57").exists()

@@ -1,4 +1,4 @@
-"""What a session and a user are told of a connection that breaks, or that a server refuses."""
+"""What a session and a user are told of a connection that breaks, or that a server refuses; which hosts are known."""
 
 from __future__ import annotations
 
@@ -8,36 +8,34 @@ import shutil
 import socket
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 from unittest.mock import Mock
 
 import paramiko
 import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.hosts.connection import NotAdmitted, Unreachable
 from pareto.hosts.session import Session, SessionLost, ping_all
 from pareto.hosts.ssh import connection as ssh
-from pareto.hosts.ssh import keys
+from pareto.hosts.ssh import keys, known_hosts
 from pareto.hosts.ssh.connection import SshConnection
 from pareto.hosts.ssh.keys import Keyring
 from pareto.hosts.ssh.login import Login
 from tests.unit.far_end import Clock
+from tests.unit.refusals import refusal
 
 
 class Broken:
     """A channel whose connection is gone: paramiko tells it in several ways, by what it was about to do."""
 
     def __init__(self, error: Exception) -> None:
-        self._error = error
-
-    def send(self, data: bytes) -> int:
-        raise self._error
-
-    def close(self) -> None:
-        raise self._error
+        self.send = self.close = Mock(side_effect=error)
 
 
 def session_on(channel: Broken) -> Session:
@@ -46,34 +44,28 @@ def session_on(channel: Broken) -> Session:
     return Session("pi", command)
 
 
-@pytest.mark.parametrize("error", [EOFError(), OSError("Socket is closed"), paramiko.SSHException("rekey")])
-def test_a_broken_connection_is_a_lost_session(error: Exception) -> None:
-    session = session_on(Broken(error))
-    session.ping()
-    with pytest.raises(SessionLost, match="pi ended: the connection is lost"):
-        session.check()
-    with pytest.raises(SessionLost):
-        session.request("facts")
-    session.close()
+def test_a_broken_connection_is_a_lost_session() -> None:
+    for error in (EOFError(), OSError("Socket is closed"), paramiko.SSHException("rekey")):
+        session = session_on(Broken(error))
+        session.ping()
+        with pytest.raises(SessionLost, match="pi ended: the connection is lost"):
+            session.check()
+        with pytest.raises(SessionLost):
+            session.request("facts")
+        session.close()
 
 
 def test_whatever_is_open_is_kept_alive_and_one_lost_session_does_not_end_that() -> None:
-    pinged: list[bytes] = []
-
-    class Quiet(Broken):
-        def send(self, data: bytes) -> int:
-            pinged.append(data)
-            return len(data)
-
-    lost, fine = session_on(Broken(EOFError())), session_on(Quiet(EOFError()))
+    quiet = Broken(EOFError())
+    quiet.send = Mock(side_effect=len)
+    lost, fine = session_on(Broken(EOFError())), session_on(quiet)
     ping_all()
     with pytest.raises(SessionLost):
         lost.check()
     fine.check()
     fine.close()
-    assert pinged == [b'{"op": "ping"}\n']
     ping_all()
-    assert len(pinged) == 1
+    quiet.send.assert_called_once_with(b'{"op": "ping"}\n')
     assert any(thread.name == "heartbeat" for thread in threading.enumerate())
 
 
@@ -113,69 +105,64 @@ def serve(listener: socket.socket, allowed: str, shown: list[str]) -> Login:
     return Login("pi", "127.0.0.1", listener.getsockname()[1], "pi", HOST_LINE)
 
 
-def refusal(refused: pytest.ExceptionInfo[Unreachable], port: int) -> str:
-    return str(refused.value).replace(str(port), "PORT")
-
-
 def connect(login: Login) -> None:
     key, _ = keys.new_key()
     SshConnection(login, Keyring(only=key))
 
 
 def test_a_key_is_never_shown_to_a_host_that_is_not_known(listener: socket.socket, tmp_path: Path) -> None:
+    """One that is known and takes none of the keys may be added."""
     shown: list[str] = []
     who = serve(listener, "publickey", shown)
     stranger = Login("pi", who.address, who.port, "pi", known_hosts=(tmp_path / "kh",), known_as="127.0.0.1")
     with pytest.raises(NotAdmitted, match="known_hosts"):
         connect(stranger)
     assert shown == []
-
-
-def test_a_host_that_takes_none_of_the_keys_may_be_added(listener: socket.socket) -> None:
-    shown: list[str] = []
     with pytest.raises(NotAdmitted, match="takes none of these keys"):
         connect(serve(listener, "publickey", shown))
     assert len(shown) > 0
 
 
-def test_a_server_that_takes_no_keys(listener: socket.socket, snapshot: SnapshotAssertion) -> None:
-    who = serve(listener, "password", [])
-    with pytest.raises(Unreachable) as refused:
-        connect(who)
-    assert not isinstance(refused.value, NotAdmitted)
-    assert refusal(refused, who.port) == snapshot
-
-
-@pytest.mark.parametrize("greeting", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b""])
-def test_what_is_no_ssh_server(listener: socket.socket, greeting: bytes, snapshot: SnapshotAssertion) -> None:
+def answers(listener: socket.socket, greeting: bytes) -> Login:
     def answer() -> None:
         with listener.accept()[0] as stream:
             stream.sendall(greeting)
 
     threading.Thread(target=answer, daemon=True).start()
-    port = listener.getsockname()[1]
-    with pytest.raises(Unreachable, match=str(port)) as refused:
-        connect(Login("pi", "127.0.0.1", port, "pi"))
-    assert refusal(refused, port) == snapshot
+    return Login("pi", "127.0.0.1", listener.getsockname()[1], "pi")
 
 
-def test_a_server_that_says_nothing_is_waited_for_so_long(
-    listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+SERVERS: dict[str, Callable[[socket.socket], Login]] = {
+    "takes no keys": lambda listener: serve(listener, "password", []),
+    "no ssh server": lambda listener: answers(listener, b"HTTP/1.1 400 Bad Request\r\n\r\n"),
+    "hangs up": lambda listener: answers(listener, b""),
+    "nobody knows": lambda _: Login("pi", "nowhere.invalid", 22, "pi"),
+}
+
+
+@pytest.mark.parametrize("server", SERVERS)
+def test_said_where_no_key_helps(listener: socket.socket, server: str, snapshot: SnapshotAssertion) -> None:
+    who = SERVERS[server](listener)
+    with pytest.raises(Unreachable) as refused:
+        connect(who)
+    assert not isinstance(refused.value, NotAdmitted)
+    named = who.address if who.port == 22 else str(who.port)
+    assert server == "takes no keys" or named in str(refused.value)
+    assert str(refused.value).replace(str(who.port), "PORT") == snapshot
+
+
+def test_a_server_that_says_nothing_or_refuses_is_waited_for_so_long(
+    listener: socket.socket, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
 ) -> None:
     monkeypatch.setattr(ssh, "CONNECT_TIMEOUT_S", 0.1)
-    port = listener.getsockname()[1]
-    with pytest.raises(Unreachable, match=str(port)):
-        connect(Login("pi", "127.0.0.1", port, "pi"))
-
-
-def test_a_port_that_refuses(monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion) -> None:
     monkeypatch.setattr(ssh, "REFUSED_S", 0.1)
+    port = listener.getsockname()[1]
+    assert str(port) in refusal(Unreachable, connect, Login("pi", "127.0.0.1", port, "pi"))
     with socket.socket() as taken:  # and not listened on
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
-        with pytest.raises(Unreachable, match=str(port)) as refused:
-            connect(Login("pi", "127.0.0.1", port, "pi"))
-    assert refusal(refused, port) == snapshot
+        said = refusal(Unreachable, connect, Login("pi", "127.0.0.1", port, "pi"))
+    assert said.replace(str(port), "PORT") == snapshot
 
 
 def test_a_port_that_refuses_is_tried_again_until_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,7 +186,7 @@ def test_a_port_that_refuses_is_tried_again_until_patience_ends(monkeypatch: pyt
     assert tried == [10.0]
 
 
-def test_a_peer_that_falls_silent_is_the_kernels_to_notice(
+def test_a_silent_peer_is_the_kernels_to_notice(
     listener: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its limits are those of the moment at which the connection is made."""
@@ -214,12 +201,6 @@ def test_a_peer_that_falls_silent_is_the_kernels_to_notice(
         assert told == [1000 * silence_s, keepalive_s, keepalive_s]
 
 
-def test_a_name_that_nobody_knows(snapshot: SnapshotAssertion) -> None:
-    with pytest.raises(Unreachable, match=r"nowhere\.invalid") as refused:
-        connect(Login("pi", "nowhere.invalid", 22, "pi"))
-    assert str(refused.value) == snapshot
-
-
 @pytest.mark.parametrize("shell", ["sh", "bash", "dash", "zsh", "csh", "tcsh", "fish"])
 def test_a_command_means_the_same_whatever_the_shell_of_the_user_is(shell: str) -> None:
     path = shutil.which(shell)
@@ -230,3 +211,125 @@ def test_a_command_means_the_same_whatever_the_shell_of_the_user_is(shell: str) 
     entered = ssh.first_line(command) + b"and the input\n"
     done = subprocess.run([path, "-c", ssh.FROM_STDIN], input=entered, capture_output=True, check=False)
     assert (done.stdout.decode(), done.stderr, done.returncode) == (f"{text}and the input\n", b"", 7)
+
+
+# Host keys.
+
+KEY, LINE = keys.new_key()
+OTHER, OTHER_LINE = keys.new_key()
+UNKNOWN, CHANGED, REVOKED = "is not in known_hosts", "another host key", "revoked"
+"""What tells the refusals from each other."""
+
+
+@pytest.fixture
+def login(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Login:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    file = tmp_path / ".ssh" / "known_hosts"
+    return Login("pi", "192.168.7.2", 22, "pi", known_hosts=(file,), known_as="192.168.7.2")
+
+
+def at_port(login: Login, port: int) -> Login:
+    return replace(login, port=port, known_as=f"[{login.address}]:{port}")
+
+
+def write(login: Login, *lines: str) -> None:
+    login.known_hosts[0].parent.mkdir(exist_ok=True)
+    login.known_hosts[0].write_text("\n".join(lines) + "\n")
+
+
+def check(login: Login, key: paramiko.PKey = KEY) -> None:
+    known_hosts.check(login, key, known_hosts.known(login))
+
+
+def refused(login: Login, key: paramiko.PKey = KEY) -> str:
+    return refusal(Unreachable, check, login, key)
+
+
+NAMES = {
+    **dict.fromkeys(["192.168.7.2", "pi,192.168.7.2", "192.168.*", "192.168.7.?", "*,!10.*"], True),
+    **dict.fromkeys(["192.168.7.20", "*,!192.168.7.2", "192.168.7.2.example", "192x168x7x2"], False),
+}
+
+
+def test_whom_a_line_is_about(login: Login) -> None:
+    for names, meant in NAMES.items():
+        write(login, f"{names} {LINE} a comment")
+        if meant:
+            check(login)
+        else:
+            assert UNKNOWN in refused(login)
+
+
+def test_a_port_of_its_own(login: Login) -> None:
+    write(login, f"[192.168.7.2]:2222 {LINE}", f"192.168.7.2 {OTHER_LINE}")
+    check(at_port(login, 2222))
+    check(login, OTHER)
+    assert CHANGED in refused(login)
+    assert UNKNOWN in refused(at_port(login, 22222))
+    pinned = replace(login, host_key=LINE)  # it is the only one
+    check(pinned)
+    assert CHANGED in refused(pinned, OTHER)
+
+
+def test_hashed_names_as_openssh_writes_them(login: Login) -> None:
+    for who in (login, at_port(login, 2222)):
+        write(who, f"{who.known_as} {LINE}", f"elsewhere {OTHER_LINE}")
+        subprocess.run(["ssh-keygen", "-H", "-f", str(who.known_hosts[0])], check=True, capture_output=True)
+        assert who.address not in who.known_hosts[0].read_text()
+        check(who)
+        assert CHANGED in refused(who, OTHER)
+
+
+def test_a_revoked_key_is_refused_whatever_else_is_said(login: Login) -> None:
+    write(login, f"192.168.7.2 {LINE}", f"@revoked * {LINE}")
+    assert REVOKED in refused(login)
+    write(login, f"@revoked * {OTHER_LINE}")
+    assert UNKNOWN in refused(login)  # a revoked key alone is no key to expect
+
+
+def test_lines_that_mean_nothing_are_passed_over(login: Login) -> None:
+    write(
+        login,
+        *("", "# a comment", "192.168.7.2", "192.168.7.2 ssh-ed25519", "192.168.7.2 ssh-ed25519 !!!!"),
+        *("192.168.7.2 ssh-rsa AAAA", "|1|x|y ssh-ed25519 AAAA", "|1| ssh-ed25519 AAAA", "\x00\xff\xfe"),
+        f"@cert-authority * {OTHER_LINE}",
+        f"192.168.7.2 ssh-rsa {OTHER_LINE.split()[1]}",
+        f"  192.168.7.2\t{LINE.replace(' ', chr(9))}",
+    )
+    assert [entry.kind for entry in known_hosts.known(login)] == ["ssh-ed25519"]
+    check(login)
+    write(login, f"@cert-authority * {LINE}")
+    assert UNKNOWN in refused(login)
+
+
+def test_several_files_of_which_some_are_not_there(login: Login, tmp_path: Path) -> None:
+    other = tmp_path / "machine"
+    other.write_text(f"192.168.7.2 {LINE}\n")
+    check(replace(login, known_hosts=(*login.known_hosts, tmp_path / "none", other)))
+    (folder := tmp_path / "folder").mkdir()
+    with pytest.raises(Unreachable, match="~/folder"):
+        check(replace(login, known_hosts=(folder,)))
+
+
+def test_what_is_said_of_unknown_hosts_and_changed_keys(login: Login, snapshot: SnapshotAssertion) -> None:
+    """Where a scan would not see the host, the line itself is said."""
+    other_port = at_port(login, 2222)
+    unseen = replace(login, jump=login), replace(login, known_as="alias")
+    refusals = [refused(each) for each in (login, other_port, *unseen)]
+    write(login, f"192.168.7.2 {OTHER_LINE}", f"[192.168.7.2]:2222 {OTHER_LINE}")
+    refusals += [refused(login), refused(other_port)]
+    add, remove = f"{LINE}' >> ~/.ssh/known_hosts", "ssh-keygen -R"
+    named = ["-p 2222 192.168.7.2 >>", f"'192.168.7.2 {add}", f"'alias {add}", f"{remove} 192.168.7.2"]
+    for said, words in zip(refusals[1:], [*named, f"{remove} '[192.168.7.2]:2222'"], strict=True):
+        assert words in said
+    assert all(KEY.fingerprint in said for said in refusals)  # another one in each run, as the line
+    assert [it.replace(KEY.fingerprint, "FINGERPRINT").replace(LINE, "LINE") for it in refusals] == snapshot
+
+
+def test_types_that_are_known_are_asked_for_first(login: Login) -> None:
+    public = rsa.generate_private_key(65537, 2048).public_key()
+    write(login, "192.168.7.2 " + public.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode())
+    supported = ["ssh-ed25519", "ecdsa-sha2-nistp256", "rsa-sha2-512", "rsa-sha2-256"]
+    ordered = known_hosts.kinds(known_hosts.known(login), supported)
+    assert ordered == ["rsa-sha2-512", "rsa-sha2-256", "ssh-ed25519", "ecdsa-sha2-nistp256"]
+    assert known_hosts.kinds([], supported) == supported

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,14 @@ from syrupy.assertion import SnapshotAssertion
 
 from pareto.hosts import inventory
 from pareto.hosts.connection import Connection, NotAdmitted, ThisMachine, Unreachable
-from pareto.hosts.host import EDGE, SERVER, End, TestbedError
+from pareto.hosts.host import EDGE, SERVER, TestbedError
 from pareto.hosts.inventory import HostEntry, Inventory, Side
 from pareto.hosts.session import Session
 from pareto.hosts.setup import checkup, privileged
 from pareto.hosts.shapers import NetemShaper, Shaper
 from pareto.hosts.ssh import testbed as ssh_testbed
 from pareto.hosts.ssh.keys import Keyring
-from pareto.hosts.testbed import Remote
+from pareto.hosts.testbed import Remote, Testbed
 from pareto.protocol.jsonlines import plain
 from pareto.remote.link.profile import Direction, Profile
 from tests.unit import checkup_facts
@@ -103,58 +103,50 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     return bench
 
 
-def test_hosts_as_the_file_and_they_themselves_say(
-    bench: Bench, tmp_path: Path, snapshot: SnapshotAssertion
-) -> None:
-    with closing(ssh_testbed.open_ssh_testbed(bench.file, shaped=True)) as bed:
-        assert list(bed.remotes) == [EDGE, SERVER]
-        edge, server = (bed.remotes[role].host for role in (EDGE, SERVER))
+def opened(bench: Bench, *, shaped: bool = False, shape_at: str = "both") -> AbstractContextManager[Testbed]:
+    return closing(ssh_testbed.open_ssh_testbed(bench.file, shaped=shaped, shape_at=shape_at))
+
+
+def refused(bench: Bench, words: str, *, shaped: bool = False) -> str:
+    """What is said; all that was connected to is logged out of."""
+    with pytest.raises(TestbedError, match=words) as raised:
+        ssh_testbed.open_ssh_testbed(bench.file, shaped=shaped)
+    assert all(connection.closed for connection in bench.connections.values())
+    return str(raised.value)
+
+
+def test_hosts_as_the_file_and_they_themselves_say(bench: Bench, snapshot: SnapshotAssertion) -> None:
+    """What does not stop a sweep is kept; sudo is for those who are not root."""
+    bench.facts["pi"]["governors"] = ["ondemand"]
+    bench.facts["gpu"]["uid"] = 0
+    with opened(bench, shaped=True) as bed:
         assert not bed.is_local
-        assert bed.label == snapshot
-    assert (edge.name, edge.data_address, edge.data_interface) == ("pi", "192.168.7.2", "eth0")
-    assert (edge.folder, edge.python) == (f"{tmp_path}/.pareto", "/home/pi/.pareto/venv/bin/python")
-    assert (edge.device, edge.threads) == ("cpu", 4)
-    assert (server.data_interface, server.folder, server.device) == ("enp3s0", "/srv/pareto", "cuda:0")
-    assert sorted(bench.asked) == [("gpu", ["192.168.7.2"]), ("pi", ["192.168.7.1"])]
+        hosts = {role: remote.host for role, remote in bed.remotes.items()}
+    assert [bed.label, hosts, bed.facts["hosts"], sorted(bench.asked), bench.as_root] == snapshot
     assert all(connection.closed for connection in bench.connections.values())
 
 
 def test_a_fatal_finding_is_told_with_its_fix(bench: Bench, snapshot: SnapshotAssertion) -> None:
+    """Of several hosts with a fault the first is named."""
     bench.facts["gpu"] |= NO_NETEM
-    with pytest.raises(TestbedError) as raised:
-        ssh_testbed.open_ssh_testbed(bench.file, shaped=True)
-    assert str(raised.value).startswith("gpu: netem: ")
-    assert "sudo apt-get install -y linux-modules-extra-6.8.0-60-generic" in str(raised.value)
-    assert str(raised.value) == snapshot
-    assert [connection.closed for connection in bench.connections.values()] == [True, True]
-    assert bench.helpers == {}
-
-
-def test_of_several_hosts_with_a_fault_the_first_is_named(bench: Bench) -> None:
+    said = refused(bench, "^gpu: netem: ", shaped=True)
+    assert "sudo apt-get install -y linux-modules-extra-6.8.0-60-generic" in said
+    assert said == snapshot
+    assert (len(bench.connections), bench.helpers) == (2, {})
     bench.facts["pi"] = bench.facts["gpu"] = {"python": None, "fault": ""}
-    with pytest.raises(TestbedError, match=r"^pi: python: "):
-        ssh_testbed.open_ssh_testbed(bench.file, shaped=False)
+    refused(bench, r"^pi: python: ")
     assert {name for name, _ in bench.asked} == {"pi", "gpu"}
-    assert all(connection.closed for connection in bench.connections.values())
 
 
 @pytest.mark.parametrize("facts", [NO_NETEM, ASKED_ROOT])
-def test_a_sweep_that_shapes_nothing_needs_nothing_to_shape_with(bench: Bench, facts: dict[str, Any]) -> None:
-    bench.facts["pi"] |= facts
-    with pytest.raises(TestbedError, match=r"^pi: "):
-        ssh_testbed.open_ssh_testbed(bench.file, shaped=True)
-    with closing(ssh_testbed.open_ssh_testbed(bench.file, shaped=False)) as bed:
+def test_a_host_at_which_nothing_is_shaped_needs_no_shaping(bench: Bench, facts: dict[str, Any]) -> None:
+    bench.facts["gpu"] |= facts
+    refused(bench, r"^gpu: ", shaped=True)
+    with opened(bench) as bed:
         assert type(bed.links[0].shaper) is Shaper
         assert bed.facts["shaper"] == "none"
     assert bench.helpers == {}
-
-
-@pytest.mark.parametrize("facts", [NO_NETEM, ASKED_ROOT])
-def test_a_host_at_which_nothing_is_shaped_needs_nothing_to_shape_with(
-    bench: Bench, facts: dict[str, Any]
-) -> None:
-    bench.facts["gpu"] |= facts
-    with closing(ssh_testbed.open_ssh_testbed(bench.file, shaped=True, shape_at="edge")) as bed:
+    with opened(bench, shaped=True, shape_at="edge") as bed:
         (link,) = bed.links
         assert isinstance(link.shaper, NetemShaper)
         link.shaper.apply(Profile("delayed", Direction(0.2)))
@@ -165,42 +157,20 @@ def test_a_host_at_which_nothing_is_shaped_needs_nothing_to_shape_with(
     assert bench.helpers["pi"].closed
 
 
-def test_sudo_is_for_those_who_are_not_root(bench: Bench) -> None:
-    bench.facts["gpu"]["uid"] = 0
-    ssh_testbed.open_ssh_testbed(bench.file, shaped=True).close()
-    assert bench.as_root == {"pi": False, "gpu": True}
-
-
-def test_what_does_not_stop_a_sweep_is_kept(bench: Bench) -> None:
-    bench.facts["pi"]["governors"] = ["ondemand"]
-    with closing(ssh_testbed.open_ssh_testbed(bench.file, shaped=False)) as bed:
-        told = bed.facts["hosts"]
-    (finding,) = told[EDGE]["findings"]
-    assert finding.startswith("governor: ondemand: ")
-    assert told[SERVER]["findings"] == []
-    assert (told[EDGE]["ssh"], told[EDGE]["data_interface"]) == ("pi@pi.local", "eth0")
-
-
-def test_a_helper_that_finds_no_netem_after_all(bench: Bench) -> None:
-    bench.supported = False
-    with pytest.raises(TestbedError, match=r"^pi: .*sch_netem"):
-        ssh_testbed.open_ssh_testbed(bench.file, shaped=True)
-    assert bench.helpers["pi"].closed
-    assert all(connection.closed for connection in bench.connections.values())
-
-
-def test_a_helper_that_does_not_start(
+def test_a_helper_that_finds_no_netem_after_all_or_does_not_start(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
 ) -> None:
+    bench.supported = False
+    refused(bench, r"^pi: .*sch_netem", shaped=True)
+    assert bench.helpers["pi"].closed
+
     def dead(remote: Remote, *, as_root: bool) -> Session:
         end = FarEnd({})
         end.dead = True
         return Session(remote.host.name, end)
 
     monkeypatch.setattr(Remote, "start_privileged", dead)
-    with pytest.raises(TestbedError, match="pi ended: it was killed") as raised:
-        ssh_testbed.open_ssh_testbed(bench.file, shaped=True)
-    assert str(raised.value) == snapshot
+    assert refused(bench, "pi ended: it was killed", shaped=True) == snapshot
 
 
 def test_a_host_that_cannot_be_reached(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,33 +180,20 @@ def test_a_host_that_cannot_be_reached(bench: Bench, monkeypatch: pytest.MonkeyP
         return bench.connect(member)
 
     monkeypatch.setattr(ssh_testbed, "connect", connect)
-    with pytest.raises(TestbedError, match=r"^gpu\.lab: no such name$"):
-        ssh_testbed.open_ssh_testbed(bench.file, shaped=False)
-    assert bench.connections["pi"].closed
+    refused(bench, r"^gpu\.lab: no such name$")
+    assert list(bench.connections) == ["pi"]
     assert bench.asked == []  # all are logged in to before any is looked at, which takes its time
 
 
-def test_hosts_are_logged_in_to_at_the_same_time_and_looked_at_too(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hosts_are_logged_in_to_at_once_and_looked_at(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     met = threading.Barrier(2, timeout=20)
-
-    def connect(member: HostEntry, keys: Keyring) -> Connection:
-        met.wait()
-        return bench.connect(member)
-
-    def ask(connection: Connection, member: HostEntry, sides: Sequence[Side]) -> dict[str, Any]:
-        met.wait()
-        return bench.ask(connection, member, sides)
-
-    monkeypatch.setattr(ssh_testbed, "connect", connect)
-    monkeypatch.setattr(checkup, "ask", ask)
-    ssh_testbed.open_ssh_testbed(bench.file, shaped=False).close()
+    for module, name, does in ((ssh_testbed, "connect", bench.connect), (checkup, "ask", bench.ask)):
+        monkeypatch.setattr(module, name, lambda *given, does=does: (met.wait(), does(*given))[1])
+    with opened(bench):
+        pass
 
 
-def test_a_passphrase_is_asked_for_when_all_other_hosts_are_logged_in_to(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_passphrase_is_asked_for_after_other_logins(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the main thread: whoever interrupts the question gets the terminal back as it was."""
     asking: list[str] = []
 
@@ -249,7 +206,7 @@ def test_a_passphrase_is_asked_for_when_all_other_hosts_are_logged_in_to(
         return bench.connect(member)
 
     monkeypatch.setattr(ssh_testbed, "connect", connect)
-    with closing(ssh_testbed.open_ssh_testbed(bench.file, shaped=False)) as bed:
+    with opened(bench) as bed:
         assert list(bed.remotes) == [EDGE, SERVER]
     assert asking == [threading.main_thread().name]
     assert all(connection.closed for connection in bench.connections.values())
@@ -263,83 +220,58 @@ hosts:
 """
 
 
+def way(source: str, interface: str) -> dict[str, str]:
+    return {"source": source, "interface": interface}
+
+
 @pytest.fixture
 def chain(bench: Bench) -> Bench:
     """A host between the two, with a card for each."""
     bench.file.path.write_text(CHAIN)
-    cards = [
-        checkup_facts.interface("eth0", "192.168.7.3/24"),
-        checkup_facts.interface("eth1", "192.168.8.3/24"),
-    ]
-    connections = {
-        "192.168.7.2": {"source": "192.168.7.3", "interface": "eth0"},
-        "192.168.8.1": {"source": "192.168.8.3", "interface": "eth1"},
-    }
-    bench.facts["mid"] = checkup_facts.pi(privileged=SHAPES, interfaces=cards, routes=connections)
-    bench.facts["pi"]["routes"] = {"192.168.7.3": {"source": "192.168.7.2", "interface": "eth0"}}
-    bench.facts["gpu"] |= {
-        "interfaces": [checkup_facts.interface("enp3s0", "192.168.8.1/24")],
-        "routes": {"192.168.8.3": {"source": "192.168.8.1", "interface": "enp3s0"}},
-    }
+    card = checkup_facts.interface
+    cards = [card("eth0", "192.168.7.3/24"), card("eth1", "192.168.8.3/24")]
+    ways = {"192.168.7.2": way("192.168.7.3", "eth0"), "192.168.8.1": way("192.168.8.3", "eth1")}
+    bench.facts["mid"] = checkup_facts.pi(privileged=SHAPES, interfaces=cards, routes=ways)
+    bench.facts["pi"]["routes"] = {"192.168.7.3": way("192.168.7.2", "eth0")}
+    bench.facts["gpu"]["interfaces"] = [card("enp3s0", "192.168.8.1/24")]
+    bench.facts["gpu"]["routes"] = {"192.168.8.3": way("192.168.8.1", "enp3s0")}
     bench.file = inventory.load(bench.file.path)
     return bench
 
 
 @pytest.mark.parametrize("shape_at", ["both", "edge"])
-def test_in_a_chain_each_link_is_shaped_where_it_begins(
+def test_each_link_is_shaped_where_it_begins(
     chain: Bench, shape_at: str, snapshot: SnapshotAssertion
 ) -> None:
     chain.facts["gpu"] |= NO_NETEM
-    profiles = [
-        Profile(name, Direction(delay_s), Direction(2 * delay_s))
-        for name, delay_s in (("a", 0.1), ("b", 0.3))
-    ]
-    with closing(ssh_testbed.open_ssh_testbed(chain.file, shaped=True, shape_at=shape_at)) as bed:
-        assert list(bed.remotes) == [EDGE, "middle1", SERVER]
-        assert bed.label == snapshot
-        assert [(link.near, link.far) for link in bed.links] == [
-            (End(EDGE, "192.168.7.2", "eth0"), End("middle1", "192.168.7.3", "eth0")),
-            (End("middle1", "192.168.8.3", "eth1"), End(SERVER, "192.168.8.1", "enp3s0")),
-        ]
-        middle = bed.remotes["middle1"].host
-        assert (middle.data_address, middle.data_interface) == ("192.168.7.3", "eth0")
+    delays = [("a", 0.1), ("b", 0.3)]
+    profiles = [Profile(name, Direction(delay_s), Direction(2 * delay_s)) for name, delay_s in delays]
+    with opened(chain, shaped=True, shape_at=shape_at) as bed:
+        assert bed.remotes["middle1"].host.name == "mid"
+        ends = [(link.near, link.far) for link in bed.links]
+        assert [bed.label, list(bed.remotes), ends] == snapshot(name="chain")
         for link, profile in zip(bed.links, profiles, strict=True):
             link.shaper.apply(profile)
-    assert list(chain.helpers) == ["pi", "mid"]
-    for name, interface, peer, delay_s in (
-        ("pi", "eth0", "192.168.7.3", 0.1),
-        ("mid", "eth1", "192.168.8.1", 0.3),
-    ):
-        (asked,) = chain.helpers[name].of("apply")
-        assert (asked["interface"], asked["peer"], asked["filtered"]) == (interface, peer, True)
-        assert asked["egress"] == plain(Direction(delay_s))
-        assert asked["ingress"] == plain(Direction(2 * delay_s))
-        assert chain.helpers[name].closed
-    assert sorted(chain.asked) == [
-        ("gpu", ["192.168.8.3"]),
-        ("mid", ["192.168.7.2", "192.168.8.1"]),
-        ("pi", ["192.168.7.3"]),
-    ]
+    for name, helper in chain.helpers.items():
+        assert helper.of("apply") == snapshot(name=name)
+        assert helper.closed
+    assert [list(chain.helpers), sorted(chain.asked)] == snapshot(name="asked")
 
 
-def test_in_a_chain_all_but_the_last_must_be_able_to_shape(chain: Bench) -> None:
+def test_in_a_chain_all_but_the_last_must_be_able_to_shape(chain: Bench, snapshot: SnapshotAssertion) -> None:
+    """And a host in the middle has both its addresses."""
     chain.facts["mid"] |= NO_NETEM
-    with pytest.raises(TestbedError, match=r"^mid: netem: "):
-        ssh_testbed.open_ssh_testbed(chain.file, shaped=True)
-    ssh_testbed.open_ssh_testbed(chain.file, shaped=False).close()
-
-
-def test_a_middle_host_without_its_second_address(chain: Bench, snapshot: SnapshotAssertion) -> None:
+    refused(chain, r"^mid: netem: ", shaped=True)
+    with opened(chain):
+        pass
     chain.facts["mid"]["interfaces"] = chain.facts["mid"]["interfaces"][:1]
-    with pytest.raises(TestbedError, match=r"^mid: data link: .*192\.168\.8\.3") as raised:
-        ssh_testbed.open_ssh_testbed(chain.file, shaped=False)
-    assert str(raised.value) == snapshot
+    assert refused(chain, r"^mid: data link: .*192\.168\.8\.3") == snapshot
 
 
 def test_a_host_that_another_driver_took_meanwhile_stays_refused(bench: Bench) -> None:
     """Also when it is asked for again: a ticket alone does not hold it."""
     other = {"who": "ann@lab", "origin": "10.0.0.3", "run": "run", "since_s": 60.0}
-    with closing(ssh_testbed.open_ssh_testbed(bench.file, shaped=False)) as bed:
+    with opened(bench) as bed:
         bed.hold()
         bench.ahead.append(other)
         for _ in range(2):
@@ -349,7 +281,7 @@ def test_a_host_that_another_driver_took_meanwhile_stays_refused(bench: Bench) -
 
 def test_a_data_link_that_is_lost_for_a_moment_is_noticed(bench: Bench) -> None:
     bench.carrier_losses["eth0"] = 2  # earlier: setting the interface up
-    with closing(ssh_testbed.open_ssh_testbed(bench.file, shaped=False)) as bed:
+    with opened(bench) as bed:
         bed.watch()
         bed.check(every_s=0.0)
         for now in (3, None):  # it is there again, or not yet

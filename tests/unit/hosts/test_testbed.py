@@ -1,13 +1,17 @@
-"""Which testbed is meant, hosts of one that go away for a while, and programs that are started there."""
+"""Which testbed is meant, its hosts: in use, gone for a while, done at the same time; and programs started there."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -15,13 +19,18 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.hosts import testbed as testbed_module
+from pareto.hosts import together
 from pareto.hosts.access import require_testbed
 from pareto.hosts.connection import ThisMachine, Unreachable
-from pareto.hosts.host import EDGE, SERVER, Host, TestbedError
+from pareto.hosts.host import EDGE, SERVER, Host, TestbedError, chain, devices, gpus_in_words
+from pareto.hosts.leases import HostLeases, hold_cores, in_words
 from pareto.hosts.session import Session, SessionLost
 from pareto.hosts.shapers import Shaper
 from pareto.hosts.testbed import Remote, Testbed
+from pareto.hosts.together import on_each
+from pareto.protocol.host_messages import Holder, Lease, TakeLease
 from pareto.remote.link.probe import OpenProbe
+from pareto.remote.worker import lease
 from pareto.remote.worker.probe import ProbeClient
 from tests.unit.far_end import HOSTS, Clock, FarEnd, StandIn, bed_of
 
@@ -76,34 +85,40 @@ def lost(clock: Clock) -> Iterator[Lost]:
     bed.close()
 
 
-def test_hosts_that_answer_are_not_waited_for(lost: Lost) -> None:
+def test_hosts_are_waited_for_until_all_are_there(lost: Lost, clock: Clock) -> None:
+    """One that does not answer, or is cut off from the data link; those that answer are not waited for."""
     bed, edge, server, shaper = lost
     bed.revive()
     assert (edge.tries, server.tries, shaper.at_s) == (1, 1, [0.0])
-
-
-def test_a_host_that_comes_back_is_waited_for(lost: Lost) -> None:
-    bed, edge, server, shaper = lost
     server.back_s = 45.0
     bed.revive()
-    assert edge.tries == 1
-    assert server.tries == pytest.approx(46, abs=1)
-    assert shaper.at_s == [pytest.approx(45.0)]  # only when all are there
-
-
-def test_a_host_that_is_cut_off_from_the_data_link_is_waited_for(lost: Lost, clock: Clock) -> None:
-    bed, edge, _, shaper = lost
-    edge.cut_off_s = 20.0
+    assert edge.tries == 2
+    assert server.tries == pytest.approx(1 + 46, abs=1)
+    assert shaper.at_s[1:] == [pytest.approx(45.0)]
+    edge.cut_off_s, tries = 65.0, edge.tries
     assert bed.lost() == "pi: no carrier on eth0"
     bed.revive()
     assert bed.lost() == ""
-    assert edge.tries == pytest.approx(21, abs=1)
-    assert shaper.at_s == [pytest.approx(20.0)]
+    assert edge.tries - tries == pytest.approx(21, abs=1)
+    assert shaper.at_s[2:] == [pytest.approx(65.0)]
 
 
-def test_a_data_link_that_was_lost_for_a_moment_is_noticed_until_the_testbed_is_revived(
-    lost: Lost, clock: Clock
-) -> None:
+def test_a_host_that_stays_away_is_given_up_and_both_share_the_time(lost: Lost, clock: Clock) -> None:
+    bed, edge, server, shaper = lost
+    edge.back_s = float("inf")
+    with pytest.raises(Unreachable, match=r"^pi: No route to host$"):
+        bed.revive()
+    assert clock.now_s == pytest.approx(testbed_module.RETURN_TIMEOUT_S, abs=2.0)
+    assert shaper.at_s == []
+    clock.now_s = 0.0
+    edge.until(clock, 50.0)
+    server.until(clock, float("inf"), try_s=4.0)
+    with pytest.raises(Unreachable, match="gpu"):
+        bed.revive()
+    assert clock.now_s < 70.0
+
+
+def test_a_data_link_lost_for_a_moment_is_noticed_until_the_bed_is_revived(lost: Lost, clock: Clock) -> None:
     bed, *_ = lost
     said = [""]
     bed.watch_links = lambda: lambda: said[-1]
@@ -118,24 +133,6 @@ def test_a_data_link_that_was_lost_for_a_moment_is_noticed_until_the_testbed_is_
     assert bed.lost() == ""
     with pytest.raises(Unreachable):
         bed.check(every_s=0.0)
-
-
-def test_a_host_that_stays_away_is_given_up(lost: Lost, clock: Clock) -> None:
-    bed, edge, _, shaper = lost
-    edge.back_s = float("inf")
-    with pytest.raises(Unreachable, match=r"^pi: No route to host$"):
-        bed.revive()
-    assert clock.now_s == pytest.approx(testbed_module.RETURN_TIMEOUT_S, abs=2.0)
-    assert shaper.at_s == []
-
-
-def test_both_hosts_share_the_time(lost: Lost, clock: Clock) -> None:
-    bed, edge, server, _ = lost
-    edge.until(clock, 50.0)
-    server.until(clock, float("inf"), try_s=4.0)
-    with pytest.raises(Unreachable, match="gpu"):
-        bed.revive()
-    assert clock.now_s < 70.0
 
 
 def test_a_testbed_file_is_needed_whole(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
@@ -176,58 +173,42 @@ def listens(session: Session) -> int:
 
 
 def test_a_program_answers_from_the_shipped_code(remote: Remote) -> None:
+    """And leaves no word, as none that was killed; a file goes into the host's folder."""
+    folder = remote.host.folder
     with closing(remote.start("pareto.remote.worker.probe")) as session:
         ProbeClient("127.0.0.1", listens(session), WORD).close()
         process = python_of(session)
-        assert Path(process.cwd()).parent == Path(remote.host.folder)
+        assert Path(process.cwd()).parent == Path(folder)
         told = process.environ()
     assert not process.is_running()
-    assert told["OMP_NUM_THREADS"] == "3"
-    assert told["TP_SOCKET_IFNAME"] == told["GLOO_SOCKET_IFNAME"] == "lo"
-    assert told["PYTHONDONTWRITEBYTECODE"] == "1"
-    assert told["TORCHINDUCTOR_CACHE_DIR"].startswith(
-        remote.host.folder
-    )  # torch makes it when it is imported
+    assert Path(folder, "pareto.remote.worker.probe.log").read_text() == ""
+    names = ("OMP_NUM_THREADS", "TP_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "PYTHONDONTWRITEBYTECODE")
+    assert [told[name] for name in names] == ["3", "lo", "lo", "1"]
+    assert told["TORCHINDUCTOR_CACHE_DIR"].startswith(folder)  # torch makes it when it is imported
+    target = remote.ship(b"weights", "d1ge57.safetensors")
+    assert target == f"{folder}/d1ge57.safetensors"
+    assert Path(target).read_bytes() == b"weights"
 
 
 def test_its_options_go_to_it(remote: Remote, tmp_path: Path) -> None:
-    nothing_there = str(tmp_path / "a place")
-    with closing(remote.start("pareto.remote.worker.monitor", "--sysfs", nothing_there)) as session:
+    given = ["pareto.remote.worker.monitor", "--sysfs", str(tmp_path / "a place")]
+    with closing(remote.start(*given)) as session:
         assert session.request("latest") is None
-        assert python_of(session).cmdline()[1:] == [
-            "-m",
-            "pareto.remote.worker.monitor",
-            "--sysfs",
-            nothing_there,
-        ]
+        assert python_of(session).cmdline()[1:] == ["-m", *given]
 
 
-@pytest.mark.parametrize(
-    ("how", "says"), [(signal.SIGKILL, "9: .*memory"), (signal.SIGABRT, "6$")], ids=["KILL", "ABRT"]
-)
-def test_a_program_that_is_killed(
-    remote: Remote, how: signal.Signals, says: str, snapshot: SnapshotAssertion
-) -> None:
+def test_a_program_that_is_killed_or_fails(remote: Remote, snapshot: SnapshotAssertion) -> None:
     """It is the kernel that kills with 9 where there is no memory left; it tells nobody but its log."""
-    with closing(remote.start("pareto.remote.worker.probe")) as session:
-        listens(session)
-        python_of(session).send_signal(how)
-        with pytest.raises(SessionLost, match=rf"^pi ended: .* {says}") as lost:
-            session.report(session.send("connect", address="127.0.0.1", probe=1, token=""))
-    assert str(lost.value) == snapshot
-
-
-def test_a_program_that_fails_says_why(remote: Remote) -> None:
-    lost = pytest.raises(SessionLost, match=r"^pi ended: .*pareto\.remote\.worker\.nothing$")
-    with closing(remote.start("pareto.remote.worker.nothing")) as session, lost:
+    for how, says in ((signal.SIGKILL, "9: .*memory"), (signal.SIGABRT, "6$")):
+        with closing(remote.start("pareto.remote.worker.probe")) as session:
+            listens(session)
+            python_of(session).send_signal(how)
+            with pytest.raises(SessionLost, match=rf"^pi ended: .* {says}") as lost:
+                session.report(session.send("connect", address="127.0.0.1", probe=1, token=""))
+        assert str(lost.value) == snapshot(name=how.name)
+    says_why = pytest.raises(SessionLost, match=r"^pi ended: .*pareto\.remote\.worker\.nothing$")
+    with closing(remote.start("pareto.remote.worker.nothing")) as session, says_why:
         session.request("listen")
-
-
-def test_a_program_that_ends_by_itself_was_not_killed(remote: Remote) -> None:
-    with closing(remote.start("pareto.remote.worker.probe")) as session:
-        listens(session)
-    log = Path(remote.host.folder, "pareto.remote.worker.probe.log")
-    assert log.read_text() == ""
 
 
 def test_a_host_that_comes_back_without_its_files(remote: Remote) -> None:
@@ -245,7 +226,87 @@ def test_a_host_that_comes_back_without_its_files(remote: Remote) -> None:
     assert code.is_dir()
 
 
-def test_a_file_goes_into_the_hosts_folder(remote: Remote) -> None:
-    target = remote.ship(b"weights", "d1ge57.safetensors")
-    assert target == f"{remote.host.folder}/d1ge57.safetensors"
-    assert Path(target).read_bytes() == b"weights"
+def test_where_each_host_computes() -> None:
+    of_each = {
+        "cpu": ["cpu", "cpu", "cpu"],
+        "cuda:1": ["cuda:1", "cuda:1", "cuda:1"],
+        "server=cuda:0": ["cpu", "cpu", "cuda:0"],
+        "server=cuda:0, middle1=cuda:1,edge=cpu": ["cpu", "cuda:1", "cuda:0"],
+    }
+    assert {text: list(devices(text, chain(3)).values()) for text in of_each} == of_each
+    assert list(devices("cpu", chain(3))) == list(chain(3))
+    in_words_of = {
+        ("cpu",): "",
+        ("server=cuda:1",): ", server on cuda:1",
+        ("cuda:0",): ", edge on cuda:0, server on cuda:0",
+        ("cuda:0", "edge"): ", edge on cuda:0",
+    }
+    assert {given: gpus_in_words(given[0], chain(2), *given[1:]) for given in in_words_of} == in_words_of
+
+
+def test_all_drivers_take_hosts_in_one_order_so_that_no_two_wait_for_each_other() -> None:
+    taken: list[str] = []
+
+    def remote(name: str) -> Any:
+        def ask(request: object, timeout_s: float = 0.0) -> Lease:
+            taken.extend([name] * isinstance(request, TakeLease))
+            return Lease(name, [])
+
+        session = SimpleNamespace(ask=ask)
+        return SimpleNamespace(host=SimpleNamespace(name=name), start=lambda module: session)
+
+    for hosts in ({"edge": "pi", "server": "desk"}, {"edge": "desk", "server": "pi"}):
+        HostLeases({role: remote(name) for role, name in hosts.items()}, 0.0, print).take()
+    assert taken == ["desk", "pi"] * 2
+    # Words of others are shown and do nothing to a terminal.
+    assert "\x1b" not in in_words([Holder("eve\x1b[2J", "\x1b]0;x\x07", "run\nof eve", 1.0)])
+
+
+@pytest.mark.parametrize("put", [os.mkdir, os.mkfifo, lambda file: file.symlink_to("/etc/hostname")])
+def test_what_lies_in_place_of_a_core_s_queue_is_said_once_and_stops_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, put: Callable[[Path], None]
+) -> None:
+    monkeypatch.setattr(lease, "FOLDERS", (tmp_path,))
+    for core in (5, 6):
+        put(tmp_path / f"{lease.HOST}-core-{core}")
+    said: list[str] = []
+    hold_cores([5, 6, 7], 0.0, said.append)()
+    (line,) = said
+    assert line.startswith("attention: whether others measure on cores 5, 6 ")
+    assert str(tmp_path / f"{lease.HOST}-core-5") in line
+
+
+def test_each_begins_before_any_has_ended_and_results_keep_their_order() -> None:
+    met = threading.Barrier(3, timeout=20)
+    calls = {name: lambda name=name: (met.wait(), name.upper())[1] for name in "cab"}
+    assert list(on_each(calls).items()) == [("c", "C"), ("a", "A"), ("b", "B")]
+    assert on_each({}) == {}
+
+
+def test_the_first_ones_error_is_raised_when_all_have_ended() -> None:
+    second_failed, ended = threading.Event(), []
+
+    def first() -> None:
+        assert second_failed.wait(20)
+        raise ValueError("first")
+
+    def second() -> None:
+        second_failed.set()
+        raise KeyError("second")
+
+    with pytest.raises(ValueError, match="first"):
+        on_each({"a": first, "b": second, "c": lambda: ended.append("c")})
+    assert ended == ["c"]
+
+
+def test_those_that_take_too_long_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time is up when one of the two has ended."""
+
+    def waits(futures: Collection[Future[object]], within_s: float) -> None:
+        assert within_s == 60.0
+        wait(futures, return_when=FIRST_COMPLETED)
+
+    monkeypatch.setattr(together, "wait", waits)
+    forever = threading.Event()
+    assert on_each({"slow": forever.wait, "quick": lambda: True}, 60.0) == {"quick": True}
+    forever.set()

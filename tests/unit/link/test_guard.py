@@ -83,7 +83,10 @@ guard.run(work, put_back, silence_limit_s=silence_s, grace_s=grace_s)
 
 
 class Guarded:
-    """A program that has changed something, its two processes, and what it says at its end."""
+    """A program that has changed something, its two processes, and what it says at its end.
+
+    then: what it is asked as well, before its silence can begin.
+    """
 
     def __init__(
         self,
@@ -93,13 +96,12 @@ class Guarded:
         grace_s: float = PATIENCE_S,
         then: str = "",
     ) -> None:
-        """then: what it is asked as well, before its silence can begin."""
         self.changed, self._words = folder / "changed", folder / "stderr"
         argv = [sys.executable, "-c", PROGRAM, str(self.changed), str(silence_s), str(grace_s)]
-        self._wire = ChildProcess(argv, cwd=REPOSITORY, errors=words or self._words.open("w+b"))
-        self.process = self._wire.process
+        self.wire = ChildProcess(argv, cwd=REPOSITORY, errors=words or self._words.open("w+b"))
+        self.process = self.wire.process
         self.guard = psutil.Process(self.process.pid)
-        self.session = Session("program", self._wire)
+        self.session = Session("program", self.wire)
         number = self.session.send("change")
         if then:
             self.session.send(then)
@@ -117,22 +119,30 @@ class Guarded:
         return worker
 
     @property
-    def said(self) -> str:
-        return self._words.read_text()
+    def stdin(self) -> IO[bytes]:
+        assert self.process.stdin is not None
+        return self.process.stdin
 
     def hang(self, how: str) -> None:
         if how == "stop":
             self.worker.suspend()
             assert wait_until(lambda: self.worker.status() == psutil.STATUS_STOPPED)
-            return
-        self.session.send(how)
-        assert wait_until(self.changed.with_name("hangs").exists)
+        elif how:
+            self.session.send(how)
+            assert wait_until(self.changed.with_name("hangs").exists)
+
+    def ended(self) -> tuple[int, str]:
+        """With which code, and what it said; nothing is left of it or of what it changed."""
+        code = self.process.wait(20)
+        assert not self.changed.exists()
+        assert ended(self.workers)
+        return code, self._words.read_text() if self._words.exists() else ""
 
     def close(self) -> None:
         for process in (self.guard, *self.workers):
             if process.is_running():
                 process.kill()
-        self._wire.close()
+        self.wire.close()
 
 
 Start = Callable[..., Guarded]
@@ -144,112 +154,67 @@ def start(tmp_path: Path) -> Iterator[Start]:
         yield lambda *given, **named: undo.enter_context(closing(Guarded(tmp_path, *given, **named)))
 
 
-@pytest.fixture
-def guarded(start: Start) -> Guarded:
-    return start()
+END: dict[str, Callable[[Guarded], object]] = {
+    "end of file": lambda it: it.stdin.close(),
+    "term": lambda it: it.guard.send_signal(signal.SIGTERM),
+    "hang-up": lambda it: it.guard.send_signal(signal.SIGHUP),
+    "nonsense": lambda it: it.wire.send(b"[1]\n"),
+    "the worker leaves": lambda it: it.session.send("leave"),
+    "the worker dies": lambda it: it.session.send("die"),
+    "the worker is killed": lambda it: it.worker.send_signal(signal.SIGKILL),
+    "the worker crashes": lambda it: it.worker.send_signal(signal.SIGSEGV),
+}
 
 
-@pytest.fixture
-def guarded_briefly(start: Start) -> Guarded:
-    """Its worker has little time to end."""
-    return start(grace_s=GRACE_S)
+@pytest.mark.parametrize("end", ["end of file", "term", "hang-up", "nonsense", "the worker leaves"])
+def test_a_worker_that_is_well_puts_back_itself(start: Start, end: str) -> None:
+    guarded = start()
+    END[end](guarded)
+    code, said = guarded.ended()
+    assert (code, "by the guard" in said) == (0, False)
 
 
-def end_of_file(guarded: Guarded) -> None:
-    assert guarded.process.stdin is not None
-    guarded.process.stdin.close()
+HUNG = [(how, "end of file") for how in ("spin", "stop", "hold")] + [("hold", "term"), ("spin", "hang-up")]
+GONE = [("", f"the worker {end}") for end in ("dies", "is killed", "crashes")]
 
 
-def term(guarded: Guarded) -> None:
-    guarded.guard.send_signal(signal.SIGTERM)
-
-
-def hang_up(guarded: Guarded) -> None:
-    guarded.guard.send_signal(signal.SIGHUP)
-
-
-def nonsense(guarded: Guarded) -> None:
-    guarded._wire.send(b"[1]\n")
-
-
-ENDS: list[Callable[[Guarded], None]] = [end_of_file, term, hang_up]
-
-
-@pytest.mark.parametrize("end", [*ENDS, nonsense])
-def test_a_worker_that_is_well_puts_back_itself(guarded: Guarded, end: Callable[[Guarded], None]) -> None:
-    end(guarded)
-    assert guarded.process.wait(20) == 0
-    assert not guarded.changed.exists()
-    assert "by the guard" not in guarded.said
-    assert ended([guarded.worker])
-
-
-@pytest.mark.parametrize(
-    ("fault", "end"),
-    [("spin", end_of_file), ("stop", end_of_file), ("hold", end_of_file), ("hold", term), ("spin", hang_up)],
-)
-def test_a_worker_that_hangs_is_killed_and_the_guard_puts_back(
-    guarded_briefly: Guarded, fault: str, end: Callable[[Guarded], None]
-) -> None:
-    guarded = guarded_briefly
+@pytest.mark.parametrize(("fault", "end"), HUNG + GONE)
+def test_a_worker_that_hangs_is_killed_and_the_guard_puts_back(start: Start, fault: str, end: str) -> None:
+    """Also for one that ends by itself before it has put back."""
+    guarded = start(grace_s=GRACE_S)
     guarded.hang(fault)
-    end(guarded)
-    assert guarded.process.wait(20) == 1
-    assert not guarded.changed.exists()
-    assert "put back by the guard" in guarded.said
-    assert ended([guarded.worker])
+    END[end](guarded)
+    code, said = guarded.ended()
+    assert (code, "put back by the guard" in said) == (1, True)
 
 
-def test_a_worker_that_hangs_with_its_pipe_full_does_not_hide_the_end(guarded_briefly: Guarded) -> None:
+def test_a_worker_that_hangs_with_its_pipe_full_does_not_hide_the_end(start: Start) -> None:
     """Of the input too: what the driver said last is never read."""
-    guarded = guarded_briefly
+    guarded = start(grace_s=GRACE_S)
     guarded.hang("stop")
-    pings = b'{"op": "ping"}\n' * 100
-    assert guarded.process.stdin is not None
-    os.set_blocking(guarded.process.stdin.fileno(), False)
+    os.set_blocking(guarded.stdin.fileno(), False)
     with pytest.raises(BlockingIOError):
         while True:
-            os.write(guarded.process.stdin.fileno(), pings)
-    guarded.process.stdin.close()
-    assert guarded.process.wait(20) == 1
-    assert not guarded.changed.exists()
+            os.write(guarded.stdin.fileno(), b'{"op": "ping"}\n' * 100)
+    guarded.stdin.close()
+    assert guarded.ended()[0] == 1
 
 
 @pytest.mark.parametrize("hung", [False, True])
 def test_a_driver_that_falls_silent_is_gone_whatever_the_worker_does(start: Start, hung: bool) -> None:
     grace_s, then = (GRACE_S, "hold") if hung else (PATIENCE_S, "")
-    guarded = start(SILENCE_S, grace_s=grace_s, then=then)
-    assert guarded.process.wait(20) == int(hung)
-    assert not guarded.changed.exists()
-    assert f"nothing heard from the driver for {SILENCE_S} s" in guarded.said
-    assert ended(guarded.workers)
+    code, said = start(SILENCE_S, grace_s=grace_s, then=then).ended()
+    assert code == int(hung)
+    assert f"nothing heard from the driver for {SILENCE_S} s" in said
 
 
-@pytest.mark.parametrize("op", ["leave", "die"])
-def test_a_worker_that_dies_of_itself_ends_the_program_and_nothing_stays(guarded: Guarded, op: str) -> None:
-    guarded.session.send(op)
-    code = guarded.process.wait(20)
-    assert not guarded.changed.exists()
-    assert (code, "by the guard" in guarded.said) == ((1, True) if op == "die" else (0, False))
-
-
-@pytest.mark.parametrize("signal_", [signal.SIGKILL, signal.SIGSEGV])
-def test_a_worker_that_is_killed_leaves_nothing(guarded: Guarded, signal_: int) -> None:
-    guarded.worker.send_signal(signal_)
-    assert guarded.process.wait(20) == 1
-    assert not guarded.changed.exists()
-    assert "put back by the guard" in guarded.said
-
-
-def test_a_guard_that_is_killed_leaves_nothing(guarded: Guarded) -> None:
+def test_a_guard_that_is_killed_leaves_nothing_and_one_that_is_stopped_hides_no_silence(start: Start) -> None:
     """Nor does its process group."""
+    guarded = start()
     os.kill(guarded.process.pid, signal.SIGKILL)
     assert os.getpgid(guarded.worker.pid) != os.getpgid(guarded.process.pid)
     assert wait_until(lambda: not guarded.changed.exists())
     assert ended([guarded.worker])
-
-
-def test_a_guard_that_is_stopped_hides_no_silence(start: Start) -> None:
     guarded = start(SILENCE_S)
     guarded.guard.suspend()
     assert wait_until(lambda: not guarded.changed.exists())
@@ -269,19 +234,15 @@ def test_a_hangup_that_whoever_started_it_ignores_is_ignored(start: Start) -> No
     assert guarded.session.request("change") == guarded.worker.pid
 
 
-@pytest.mark.parametrize(("end", "hung"), [(nonsense, False), (end_of_file, True), (term, True)])
-def test_nobody_need_read_what_is_said_at_the_end(
-    start: Start, hung: bool, end: Callable[[Guarded], None]
-) -> None:
+@pytest.mark.parametrize(("end", "fault"), [("nonsense", ""), ("end of file", "hold"), ("term", "hold")])
+def test_nobody_need_read_what_is_said_at_the_end(start: Start, end: str, fault: str) -> None:
     """As where SSH is lost: stderr goes with stdin."""
     read, write = os.pipe()
     with os.fdopen(read, "rb"), os.fdopen(write, "wb") as words:
-        guarded = start(words=words, grace_s=GRACE_S if hung else PATIENCE_S)
-    if hung:
-        guarded.hang("hold")
-    end(guarded)
-    assert guarded.process.wait(20) == int(hung)
-    assert not guarded.changed.exists()
+        guarded = start(words=words, grace_s=GRACE_S if fault else PATIENCE_S)
+    guarded.hang(fault)
+    END[end](guarded)
+    assert guarded.ended()[0] == int(bool(fault))
 
 
 def test_a_driver_whose_replies_nobody_reads_is_gone(tmp_path: Path) -> None:

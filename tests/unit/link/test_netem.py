@@ -1,169 +1,80 @@
-"""The one place where seconds, bit/s and shares become netem's and tbf's units, and back."""
+"""Seconds, bit/s and shares in netem's and tbf's units, and back; chains, refusals and the journal. No kernel needed.
+
+What the journal undoes: tests/integration/test_link.py.
+"""
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import math
+import os
 from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
+from pyroute2.netlink.exceptions import NetlinkError
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.remote.link import netem
-from pareto.remote.link.netem import Netem, QdiscError, Tbf, pack, unpack
+from pareto.remote.link import journal, netem, offload, qdisc, steering
+from pareto.remote.link.netem import Netem, Prio, QdiscError, Tbf, pack, unpack
 from pareto.remote.link.profile import Bucket, Direction, Gilbert
+from pareto.remote.link.qdisc import Node, TrafficControl
 from pareto.remote.link.trace import MAX_DELAY_S, MAX_RATE_BPS, Step, Trace
+from tests.unit.refusals import refusal
 
 ALL = (1 << 32) - 1
 GREATEST = round(MAX_RATE_BPS / 8)
 EVERYTHING = Direction(
-    delay_s=0.02,
-    rate_bps=8e6,
-    jitter_s=0.004,
-    jitter_correlation=0.25,
-    loss=Gilbert(0.01, 0.2, 0.9, 0.001),
-    duplicate=0.02,
-    reorder=0.03,
-    corrupt=0.04,
+    *(0.02, 8e6, 0.004, 0.25, Gilbert(0.01, 0.2, 0.9, 0.001)),
+    **{"duplicate": 0.02, "reorder": 0.03, "corrupt": 0.04},  # type: ignore[arg-type]
 )
+
+
+def stairs(*steps: tuple[float, float, float], period_s: float = 1.0) -> Trace:
+    return Trace("t", period_s, tuple(Step(*step) for step in steps))
 
 
 def test_ticks_bytes_and_shares() -> None:
+    """The kernel's h is what the bad state keeps."""
     found = Netem.of(EVERYTHING)
     assert (found.delay_ticks, found.jitter_ticks, found.rate_bytes) == (312_500, 62_500, 1_000_000)
-    assert (found.duplicate, found.reorder) == (round(0.02 * ALL), round(0.03 * ALL))
-    assert found.jitter_correlation == round(0.25 * ALL)
-    assert found.corrupt == round(0.04 * ALL)
+    shares = (found.jitter_correlation, found.duplicate, found.reorder, found.corrupt)
+    assert shares == tuple(round(share * ALL) for share in (0.25, 0.02, 0.03, 0.04))
     assert Netem.of(Direction(loss=1.0)).loss == ALL
-
-
-def test_the_kernels_h_is_what_the_bad_state_keeps() -> None:
-    p, r, h, k1 = (value / ALL for value in Netem.of(EVERYTHING).gilbert or ())
+    p, r, h, k1 = (value / ALL for value in found.gilbert or ())
     assert (p, r, h, k1) == pytest.approx((0.01, 0.2, 0.1, 0.001))
 
 
-@pytest.mark.parametrize(
-    "direction",
-    [
-        EVERYTHING,
-        Direction(),
-        Direction(0.2, 5e6),
-        Direction(loss=0.01),
-        Direction(0.05, jitter_s=0.05),
-        Direction(MAX_DELAY_S, MAX_RATE_BPS),
-    ],
-)
-def test_there_and_back(direction: Direction) -> None:
-    asked = Netem.of(direction)
-    found = Netem.read(asked.options())
-    assert found == asked
-    assert isinstance(found, Netem)
-    assert set(found.direction.to_dict()) == set(direction.to_dict())
-    assert found.direction.delay_s == pytest.approx(direction.delay_s, abs=1e-7)
-    assert found.direction.mean_loss == pytest.approx(direction.mean_loss, abs=1e-9)
+def test_there_and_back() -> None:
+    plain = (Direction(), Direction(0.2, 5e6), Direction(loss=0.01), Direction(0.05, jitter_s=0.05))
+    for direction in (EVERYTHING, *plain, Direction(MAX_DELAY_S, MAX_RATE_BPS)):
+        asked = Netem.of(direction)
+        found = Netem.read(asked.options())
+        assert found == asked, direction
+        assert isinstance(found, Netem)
+        assert set(found.direction.to_dict()) == set(direction.to_dict())
+        assert found.direction.delay_s == pytest.approx(direction.delay_s, abs=1e-7)
+        assert found.direction.mean_loss == pytest.approx(direction.mean_loss, abs=1e-9)
+    attributes = {1: b"abc", 5: b"", 7: pack({2: b"12345678"})}
+    packed = pack(attributes)
+    assert len(packed) % 4 == 0
+    assert unpack(packed) == attributes
+    assert unpack(pack({0x8005: b"abcd"})) == {5: b"abcd"}  # NLA_F_NESTED
 
 
-def test_every_attribute_is_sent_even_when_it_is_zero() -> None:
-    sent = unpack(Netem.of(Direction(0.01)).options()[24:])
+def test_every_attribute_is_sent_even_when_it_is_zero_and_what_we_never_set_is_told() -> None:
+    options = Netem.of(Direction(0.01)).options()
+    sent = unpack(options[24:])
     assert set(sent) == {1, 3, 4, 6}  # TCA_NETEM_CORR, _REORDER, _CORRUPT, _RATE
     assert not any(b"".join(sent.values()))
-
-
-def test_what_we_never_set_is_told_byte_by_byte() -> None:
-    strange = bytearray(Netem.of(Direction(0.01)).options())
+    strange = bytearray(options)
     strange[12] = 3  # a gap without reordering
     found = Netem.read(bytes(strange))
     assert not isinstance(found, Netem)
     assert strange.hex() in str(found)
-
-
-def test_jitter_gets_a_rate_which_keeps_the_order() -> None:
-    assert Netem.of(Direction(0.05, jitter_s=0.01)).rate_bytes == GREATEST
-    assert Netem.of(Direction(0.05, jitter_s=0.01)).direction.rate_bps is None
-    assert Netem.of(Direction(0.05, 5e6, jitter_s=0.01)).rate_bytes == 625_000
-    assert Netem.of(Direction(0.05)).rate_bytes == 0
-
-
-@pytest.mark.parametrize("direction", [Direction(0.2, 5e6), Direction(0.1, 1e9), Direction(0.2)])
-def test_the_limit_holds_what_is_in_flight_and_full_windows(direction: Direction) -> None:
-    in_flight = (direction.rate_bps or 1e9) / 8 * direction.delay_s / 1514
-    assert Netem.of(direction).limit_packets > in_flight + 10_000
-
-
-def test_a_buffer_is_counted_beside_what_is_in_flight() -> None:
-    direction = Direction(0.1, 8e6, jitter_s=0.02, limit_bytes=30_000)
-    assert Netem.of(direction).limit_packets == math.ceil((1e6 * 0.12 + 30_000) / 1514)
-
-
-def test_a_traces_delay_is_said_and_its_buffer_is_not_netems() -> None:
-    way = Direction(jitter_s=0.001, limit_bytes=3028, trace=Trace("t", 1.0, (Step(0, 0.1, 1e6),)))
-    found = Netem.of(way, 0.02)
-    assert (found.delay_ticks, found.rate_bytes) == (312_500, GREATEST)
-    assert found.limit_packets > 20_000
-
-
-def test_a_moment_of_a_trace_may_have_less_delay_than_jitter() -> None:
-    way = Direction(
-        jitter_s=0.01, jitter_correlation=0.5, reorder=0.1, trace=Trace("t", 1.0, (Step(0, 0, 1e6),))
-    )
-    at = Netem.of(way, delay_s=0.0).direction, Netem.of(way, delay_s=0.004).direction
-    assert [(each.delay_s, each.jitter_s, bool(each.reorder)) for each in at] == [
-        (0, 0, False),
-        (0.004, 0.004, True),
-    ]
-
-
-def test_jitter_that_netem_would_cut_short_is_refused(snapshot: SnapshotAssertion) -> None:
-    with pytest.raises(QdiscError, match=r"2\.5 s") as refused:
-        Netem.of(Direction(3.0, jitter_s=2.5))
-    assert str(refused.value) == snapshot
-
-
-# tbf
-
-
-def test_a_bucket_in_tbfs_units() -> None:
-    free, tbf = netem.layers(Direction(0.2, 5e6), Bucket(32 << 10, 0.4))
-    assert free == Netem(delay_ticks=3_125_000, limit_packets=1000)
-    assert tbf == Tbf(rate_bytes=625_000, burst_ticks=819_200, limit_bytes=282_768)
-    assert Tbf.read(tbf.options()) == tbf
-
-
-@pytest.mark.parametrize("rate_bps", [1e6, 7.77e6, 3e8, 34e9])
-def test_a_burst_never_becomes_too_small_for_its_packet(rate_bps: float) -> None:
-    tbf = Tbf.holding(rate_bps, 1514, 30_000)
-    assert tbf.burst_ticks * 64 * tbf.rate_bytes // 1_000_000_000 >= 1514
-
-
-def test_a_bucket_without_a_rate_is_netem_alone() -> None:
-    assert netem.layers(Direction(0.2), Bucket()) == [Netem(3_125_000, 1000)]
-
-
-def test_what_does_not_fit_32_bits_is_refused(snapshot: SnapshotAssertion) -> None:
-    with pytest.raises(QdiscError) as refused:
-        Tbf.holding(1e3, 1 << 30, 1 << 31).options()
-    assert str(refused.value) == snapshot
-
-
-def test_a_reading_is_the_whole_chain() -> None:
-    chain = netem.layers(Direction(0.2, 5e6, loss=0.01), Bucket(32 << 10, 0.4))
-    told = netem.reading(chain)
-    assert told.pop("loss") == pytest.approx(0.01)
-    assert told == {
-        "delay_s": 0.2,
-        "rate_bps": 5e6,
-        "limit_packets": 1000,
-        "bucket": {"burst_bytes": 32768, "latency_s": 0.4},
-    }
-
-
-def test_a_reading_is_all_of_a_chain_that_a_trace_changes() -> None:
-    way = Direction(loss=Gilbert(0.1, 0.5), trace=Trace("t", 1.0, (Step(0, 0.1, 1e6),)))
-    told = netem.reading(
-        [*netem.before_trace(way), Netem(1_562_500, 1000), Tbf.holding(1e6, 1514, 30_000_000)]
-    )
-    assert told["loss"]["bad_to_good"] == pytest.approx(0.5)
-    assert (told["delay_s"], told["rate_bps"]) == (0.1, 1e6)
-    assert told["bucket"]["latency_s"] == pytest.approx(240, rel=0.01)
 
 
 def test_a_seed_goes_to_the_kernel_and_is_read_back() -> None:
@@ -177,9 +88,193 @@ def test_a_seed_goes_to_the_kernel_and_is_read_back() -> None:
     assert bare.seed is None
 
 
-def test_attributes_there_and_back() -> None:
-    attributes = {1: b"abc", 5: b"", 7: pack({2: b"12345678"})}
-    packed = pack(attributes)
-    assert len(packed) % 4 == 0
-    assert unpack(packed) == attributes
-    assert unpack(pack({0x8005: b"abcd"})) == {5: b"abcd"}  # NLA_F_NESTED
+def test_jitter_gets_a_rate_which_keeps_the_order() -> None:
+    assert Netem.of(Direction(0.05, jitter_s=0.01)).rate_bytes == GREATEST
+    assert Netem.of(Direction(0.05, jitter_s=0.01)).direction.rate_bps is None
+    assert Netem.of(Direction(0.05, 5e6, jitter_s=0.01)).rate_bytes == 625_000
+    assert Netem.of(Direction(0.05)).rate_bytes == 0
+
+
+def test_the_limit_holds_what_is_in_flight_and_full_windows_or_the_buffer_beside_it() -> None:
+    for direction in (Direction(0.2, 5e6), Direction(0.1, 1e9), Direction(0.2)):
+        in_flight = (direction.rate_bps or 1e9) / 8 * direction.delay_s / 1514
+        assert Netem.of(direction).limit_packets > in_flight + 10_000
+    limited = Direction(0.1, 8e6, jitter_s=0.02, limit_bytes=30_000)
+    assert Netem.of(limited).limit_packets == math.ceil((1e6 * 0.12 + 30_000) / 1514)
+
+
+def test_a_traces_delay_is_said_and_its_buffer_is_not_netems() -> None:
+    """A moment of it may have less delay than jitter."""
+    trace = stairs((0, 0.1, 1e6))
+    found = Netem.of(Direction(jitter_s=0.001, limit_bytes=3028, trace=trace), 0.02)
+    assert (found.delay_ticks, found.rate_bytes) == (312_500, GREATEST)
+    assert found.limit_packets > 20_000
+    way = Direction(jitter_s=0.01, jitter_correlation=0.5, reorder=0.1, trace=trace)
+    at = [Netem.of(way, delay_s).direction for delay_s in (0.0, 0.004)]
+    told = [(each.delay_s, each.jitter_s, bool(each.reorder)) for each in at]
+    assert told == [(0, 0, False), (0.004, 0.004, True)]
+
+
+def test_a_bucket_in_tbfs_units() -> None:
+    free, tbf = netem.layers(Direction(0.2, 5e6), Bucket(32 << 10, 0.4))
+    assert free == Netem(delay_ticks=3_125_000, limit_packets=1000)
+    assert tbf == Tbf(rate_bytes=625_000, burst_ticks=819_200, limit_bytes=282_768)
+    assert Tbf.read(tbf.options()) == tbf
+    assert netem.layers(Direction(0.2), Bucket()) == [free], "without a rate netem is alone"
+    for rate_bps in (1e6, 7.77e6, 3e8, 34e9):
+        whole = Tbf.holding(rate_bps, 1514, 30_000)
+        assert whole.burst_ticks * 64 * whole.rate_bytes // 1_000_000_000 >= 1514, "a packet fits the burst"
+
+
+def test_what_the_kernel_would_cut_short_is_refused(snapshot: SnapshotAssertion) -> None:
+    jitter = refusal(QdiscError, Netem.of, Direction(3.0, jitter_s=2.5))
+    assert "2.5 s" in jitter
+    assert [jitter, refusal(QdiscError, Tbf.holding(1e3, 1 << 30, 1 << 31).options)] == snapshot
+
+
+def test_a_reading_is_the_whole_chain() -> None:
+    """Also of one that a trace changes."""
+    told = netem.reading(netem.layers(Direction(0.2, 5e6, loss=0.01), Bucket(32 << 10, 0.4)))
+    assert told.pop("loss") == pytest.approx(0.01)
+    bucket = {"burst_bytes": 32768, "latency_s": 0.4}
+    assert told == {"delay_s": 0.2, "rate_bps": 5e6, "limit_packets": 1000, "bucket": bucket}
+    way = Direction(loss=Gilbert(0.1, 0.5), trace=stairs((0, 0.1, 1e6)))
+    changing = [*netem.before_trace(way), Netem(1_562_500, 1000), Tbf.holding(1e6, 1514, 30_000_000)]
+    told = netem.reading(changing)
+    assert (told["delay_s"], told["rate_bps"]) == (0.1, 1e6)
+    assert told["loss"]["bad_to_good"] == pytest.approx(0.5)
+    assert told["bucket"]["latency_s"] == pytest.approx(240, rel=0.01)
+
+
+def test_a_chain_hangs_from_the_root_by_its_classes() -> None:
+    chain = [Prio(), *netem.layers(Direction(0.1, 5e6), Bucket())]
+    places = [(node.kind, node.handle >> 16, node.parent) for node in qdisc.nodes(chain)]
+    assert places == [
+        ("prio", 0x7061, qdisc.ROOT),
+        ("netem", 0x7062, 0x70610002),
+        ("tbf", 0x7063, 0x70620001),
+    ]
+
+
+def test_refusals_are_one_line(snapshot: SnapshotAssertion) -> None:
+    def refuse(code: int, kind: str) -> None:
+        with qdisc.explained("data0", kind):
+            raise NetlinkError(code, "burst 0")
+
+    said = []
+    for code, kind, named in (
+        (errno.ENOENT, "netem", "sch_netem"),
+        (errno.ENOENT, "tbf", "modprobe sch_tbf"),
+        (errno.ENOENT, "u32", "cls_u32"),
+        (errno.ENOENT, "mirred", "act_mirred"),
+        (errno.EOPNOTSUPP, "ifb", "ifb"),
+        (errno.EPERM, "netem", "data0"),
+        (errno.EINVAL, "tbf", "burst 0"),
+    ):
+        said.append(refusal(QdiscError, refuse, code, kind))
+        assert named in said[-1]
+    assert said == snapshot
+
+
+class Rooted:
+    def at(self, *_: int) -> Node:
+        return Node("fq", 0x80010000, qdisc.ROOT)
+
+
+def test_what_somebody_chose_is_foreign(monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion) -> None:
+    roots = [Node("mq", 0, qdisc.ROOT), *(Node(kind, 0x70610000, qdisc.ROOT) for kind in ("netem", "prio"))]
+    assert {qdisc.foreign(root) for root in (None, *roots)} == {""}
+    monkeypatch.setattr(qdisc, "index_of", lambda _: 1)
+    with pytest.raises(QdiscError, match=r"data0 .*fq") as refused:
+        qdisc.refuse_foreign(cast(TrafficControl, Rooted()), "data0")
+    assert str(refused.value) == snapshot
+
+
+def test_a_scope_in_words() -> None:
+    peer = "198.19.0.2"
+    told = {(): "interface", (False, peer): "interface", (True, peer): f"peer {peer}"}
+    told |= {(True, peer, 22): f"peer {peer}, TCP port 22 spared"}
+    assert {given: str(steering.Scope(*given)) for given in told} == told
+
+
+def test_slow_or_lossy_links_want_no_super_packets() -> None:
+    def changing(slow_bps: float, fast_bps: float, period_s: float = 2.0) -> dict[str, Trace]:
+        return {"trace": stairs((0, 0.0, slow_bps), (1, 0.0, fast_bps), period_s=period_s)}
+
+    coarse: list[dict[str, Any]] = [{"rate_bps": 5e6}, {"rate_bps": 199e6}, {"rate_bps": 1e9, "loss": 0.001}]
+    coarse += [{"loss": Gilbert(0.01, 0.5)}, {"rate_bps": 1e9, "limit_bytes": 65536}]
+    coarse += [changing(50e6, 250e6), changing(50e6, 900e6, 20.0)]
+    fine: list[dict[str, Any]] = [{"rate_bps": 200e6}, {"delay_s": 0.1}, changing(250e6, 250e6)]
+    for wanted, fields in ((True, coarse), (False, fine)):
+        for each in fields:
+            assert offload.too_coarse(Direction(**each)) is wanted, each
+
+
+# The journal's files and folder while many programs come and go.
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(journal, "FOLDER", tmp_path / "journal")
+    return tmp_path / "journal"
+
+
+@pytest.mark.parametrize("taken", ["before it is opened", "before it is locked", "and another made"])
+def test_a_claim_taken_away_is_made_again(folder: Path, monkeypatch: pytest.MonkeyPatch, taken: str) -> None:
+    """With the empty folder, once or several times."""
+    opened, flock, times = os.open, fcntl.flock, iter(range(5))
+    path = journal._path("lo")
+
+    def take() -> bool:
+        if more := next(times, None) is not None:
+            path.unlink(missing_ok=True)
+            folder.rmdir()
+        return more
+
+    def opening(*arguments: Any) -> int:
+        if taken == "before it is opened":
+            take()
+        return opened(*arguments)
+
+    def locking(*arguments: Any) -> None:
+        if taken != "before it is opened" and take() and taken == "and another made":
+            folder.mkdir()
+            path.touch()
+        flock(*arguments)
+
+    monkeypatch.setattr(os, "open", opening)
+    monkeypatch.setattr(fcntl, "flock", locking)
+    claim = journal.claim("lo")
+    assert next(times, None) is None
+    assert [each.name for each in folder.iterdir()] == [path.name]
+    assert claim.undo() == []
+    assert not folder.exists()
+
+
+def test_what_cannot_be_put_back_keeps_its_record(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that was killed before it had written leaves nothing to undo."""
+    lock, path = journal.claim("lo").lock, journal._path("lo")
+    for written in ("", '{"namespace": 1, "interf'):
+        path.with_name("1-other0.json").write_text(written)
+        assert journal.leftovers() == journal.repair() == []
+        assert list(folder.iterdir()) == [path]
+    assert lock is not None
+    os.close(lock)  # as its death does
+    record = path.read_text()
+    with monkeypatch.context() as patch:
+        patch.setattr(journal.Journal, "put_back", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            journal.claim("lo")
+    assert path.read_text() == record
+    journal.claim("lo").undo()
+    assert not folder.exists()
+
+
+def test_a_journal_not_written_leaves_no_half_of_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(28, "No space left")))
+    with pytest.raises(OSError, match="No space left"):
+        journal.claim("lo")
+    assert not folder.exists()
+    folder.symlink_to("/nowhere/at/all")
+    with pytest.raises(QdiscError, match="cannot be made"):
+        journal.claim("lo")

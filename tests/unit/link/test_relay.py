@@ -1,19 +1,24 @@
-"""The relay's process by a clock and sockets of the test's own: when frames leave, what it answers, when it sleeps."""
+"""The relay's process by a clock and sockets of the test's own: when frames leave, what it answers, when it sleeps.
+
+And frames on the wire: what a super-packet becomes, and damage that its receiver notices.
+"""
 
 from __future__ import annotations
 
 import errno
 import socket
+import struct
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from pareto.protocol import jsonlines
 from pareto.remote.link import packets, relay
-from pareto.remote.link.packets import VNET_HEADER
+from pareto.remote.link.packets import VNET_HEADER, damaged, on_wire
 from pareto.remote.link.relay import Relay
 
 MS = 1_000_000
@@ -32,13 +37,9 @@ class World:
         self._near = {name: near for name, (_, near) in pairs.items()}
         for each in (*self.hosts.values(), *self._near.values()):
             each.setblocking(False)
-        clock = {
-            "monotonic_ns": lambda: self.now_ns,
-            "monotonic": lambda: self.now_ns / 1e9,
-            "process_time": lambda: self.cpu_s,
-            "thread_time": lambda: self.cpu_s,
-        }
-        monkeypatch.setattr(relay, "time", SimpleNamespace(**clock))
+        cpu = dict.fromkeys(("process_time", "thread_time"), lambda: self.cpu_s)
+        wall = {"monotonic_ns": lambda: self.now_ns, "monotonic": lambda: self.now_ns / 1e9}
+        monkeypatch.setattr(relay, "time", SimpleNamespace(**wall, **cpu))
         monkeypatch.setattr(relay, "select", SimpleNamespace(select=self._select))
         monkeypatch.setattr(packets, "open_interface", self._near.__getitem__)
         monkeypatch.setattr(packets, "lost", lambda raw: 0)
@@ -94,6 +95,11 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     world.close()
 
 
+def trace_of(name: str, period_s: float, *steps: tuple[float, float, float | None]) -> dict[str, Any]:
+    fields = ("at_s", "delay_s", "rate_bps")
+    return {"name": name, "period_s": period_s, "steps": [dict(zip(fields, it, strict=True)) for it in steps]}
+
+
 def test_frames_leave_when_they_are_due_each_way(world: World) -> None:
     """At 8 Mbit/s a frame takes a millisecond; the way back is another's."""
     world.relay.apply({"edge_to_server": {"delay_s": 0.02, "rate_bps": 8e6}, "server_to_edge": {}})
@@ -107,18 +113,15 @@ def test_frames_leave_when_they_are_due_each_way(world: World) -> None:
         "server_to_edge": {"packets": 1, "bytes": BYTES},
     }
     assert stats["late_p99_s"] == 0
-
-
-def test_it_sleeps_until_something_is_due_or_comes(world: World) -> None:
+    # It sleeps until something is due or comes.
+    world.waits.clear()
     world.relay.apply({"edge_to_server": {"delay_s": 0.02}, "server_to_edge": {}})
     world.send("edge", 1, after_ms=50)
     world.run()
     assert world.waits == [None, 0.02, None]
 
 
-def test_what_the_far_side_has_no_room_for_is_sent_a_moment_later(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_finds_no_room_is_sent_a_moment_later(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     full = [errno.ENOBUFS] * 4
     send = relay._send
     monkeypatch.setattr(relay, "_send", lambda out, frame: full.pop() if full else send(out, frame))
@@ -131,43 +134,29 @@ def test_what_the_far_side_has_no_room_for_is_sent_a_moment_later(
     assert world.relay.stats({})["dropped"] == 1
 
 
-def test_the_reply_says_what_is_in_force(world: World) -> None:
-    steps = [{"at_s": 0, "delay_s": 0.01, "rate_bps": 4e6}, {"at_s": 1, "delay_s": 0.02, "rate_bps": 0}]
-    trace = {"name": "walk", "period_s": 3.0, "steps": steps}
-    out = {"delay_s": 0.2, "rate_bps": 5e6}
-    reply = world.relay.apply({"edge_to_server": out, "server_to_edge": {"trace": trace}})
-    assert (reply["shaper"], reply["scheduling"], reply["bucket"]) == ("relay", "other", None)
-    assert out.items() <= reply["edge_to_server"].items()
-    assert reply["server_to_edge"].keys() == {"trace", "limit_bytes"}
-    assert reply["server_to_edge"]["trace"] == {"name": "walk", "period_s": 3.0}
+def test_the_reply_says_what_is_in_force(world: World, snapshot: SnapshotAssertion) -> None:
+    trace = trace_of("walk", 3.0, (0, 0.01, 4e6), (1, 0.02, 0))
     bucket = {"burst_bytes": 3000, "latency_s": 0.4}
-    reply = world.relay.apply({"edge_to_server": out, "server_to_edge": {}, "bucket": bucket})
-    assert reply["bucket"] == bucket
-    assert reply["edge_to_server"]["limit_bytes"] == 253_000
-    assert list(reply["server_to_edge"]) == ["limit_bytes"]
+    out = {"delay_s": 0.2, "rate_bps": 5e6}
+    asked = ({"server_to_edge": {"trace": trace}}, {"server_to_edge": {}, "bucket": bucket})
+    assert [world.relay.apply({"edge_to_server": out, **more}) for more in asked] == snapshot
 
 
-@pytest.mark.parametrize(
-    ("op", "request_", "words"),
-    [
-        ("apply", {"edge_to_server": {"delay_s": -1}}, "edge_to_server.delay_s is -1"),
-        ("apply", {"edge_to_server": {"jitter": 1}}, "edge_to_server.jitter is 1"),
-        ("restart", {"position_s": -1}, "position_s is -1"),
-        ("restart", {"position_s": float("nan")}, "position_s is nan"),
-        ("seed", {"seed": 0.5}, "seed is 0.5: it should be a whole number"),
-    ],
-)
-def test_what_cannot_be_is_refused(world: World, op: str, request_: dict[str, Any], words: str) -> None:
-    with pytest.raises(jsonlines.Refused, match=words):
-        getattr(world.relay, op)(request_)
+def test_what_cannot_be_is_refused(world: World) -> None:
+    for refuse, request, words in (
+        (world.relay.apply, {"edge_to_server": {"delay_s": -1}}, "edge_to_server.delay_s is -1"),
+        (world.relay.apply, {"edge_to_server": {"jitter": 1}}, "edge_to_server.jitter is 1"),
+        (world.relay.restart, {"position_s": -1}, "position_s is -1"),
+        (world.relay.restart, {"position_s": float("nan")}, "position_s is nan"),
+        (world.relay.seed, {"seed": 0.5}, "seed is 0.5: it should be a whole number"),
+    ):
+        with pytest.raises(jsonlines.Refused, match=words):
+            refuse(request)
 
 
 def test_a_trace_is_where_it_was_told_to_begin(world: World) -> None:
-    steps = [{"at_s": 0, "delay_s": 0.005, "rate_bps": None}, {"at_s": 50, "delay_s": 0.06, "rate_bps": None}]
-    shaped = {
-        "edge_to_server": {"trace": {"name": "s", "period_s": 100.0, "steps": steps}},
-        "server_to_edge": {},
-    }
+    trace = trace_of("s", 100.0, (0, 0.005, None), (50, 0.06, None))
+    shaped: dict[str, Any] = {"edge_to_server": {"trace": trace}, "server_to_edge": {}}
     assert world.relay.stats({})["position_s"] is None
     for begin, begins_s in (
         (lambda: world.relay.apply(shaped), 0.0),
@@ -186,10 +175,7 @@ def test_a_trace_is_where_it_was_told_to_begin(world: World) -> None:
 
 
 def test_what_an_outage_holds_is_told_and_what_comes_later_leaves_after_it(world: World) -> None:
-    steps = [
-        {"at_s": at_s, "delay_s": 0.0, "rate_bps": bit_s} for at_s, bit_s in ((0, 8e6), (1, 0), (3, 8e6))
-    ]
-    trace = {"name": "out", "period_s": 10.0, "steps": steps}
+    trace = trace_of("out", 10.0, (0, 0.0, 8e6), (1, 0.0, 0), (3, 0.0, 8e6))
     world.relay.apply({"edge_to_server": {"trace": trace}, "server_to_edge": {}, "offset_s": 1.0})
     assert world.relay.stats({})["draining_s"] == 0
     (path, _), *_ = world.relay._sides.values()
@@ -209,3 +195,77 @@ def test_the_share_of_a_core_counts_from_the_last_profile_on(world: World) -> No
         world.now_ns += 4_000 * MS
         assert world.relay.stats({})["cpu_share"] == pytest.approx(share)
     assert world.relay.stats({})["cpu_s"] == pytest.approx(3.4)
+
+
+# Frames on the wire.
+
+
+def super_packet(
+    gso_type: int, to_transport: int, transport: bytes, payload: int, flags: int = 1
+) -> memoryview:
+    header = VNET_HEADER.pack(flags, gso_type, 0, 1448, to_transport, 16)
+    kind = b"\x08\x00\x45" if to_transport == 34 else b"\x86\xdd\x60"  # the ethertype, and IP's version
+    return memoryview(header + (bytes(12) + kind).ljust(to_transport, b"\0") + transport + bytes(payload))
+
+
+def test_a_super_packet_costs_each_segments_headers() -> None:
+    tcp, payload = bytes(12) + b"\x80" + bytes(19), 10 * 1448 + 1  # with timestamps
+    for gso_type, offset, headers in ((1, 34, 66), (4, 54, 86), (0x81, 34, 66)):
+        for flags in (0, 1):
+            frame = super_packet(gso_type, offset, tcp, payload, flags)
+            assert on_wire(frame) == (11, payload + 11 * headers)
+    assert on_wire(super_packet(5, 34, bytes(8), 2 * 1448)) == (2, 2 * 1448 + 2 * 42), "UDP"
+    assert on_wire(memoryview(VNET_HEADER.pack(1, 0, 0, 0, 34, 16) + bytes(1514))) == (1, 1514), "ordinary"
+
+
+NEEDS_CSUM = 1
+PSEUDO = bytes([10, 0, 0, 1, 10, 0, 0, 2, 0, 17])  # addresses, protocol; the length follows
+
+
+def folded(data: bytes) -> int:
+    """Ones' complement sum of 16-bit words, carry by carry."""
+    total = sum(struct.unpack(f">{len(data) // 2}H", data))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return total
+
+
+def udp(payload: bytes) -> memoryview:
+    """A frame whose checksum holds the pseudo-header's sum only, as a sender with checksum offload leaves it."""
+    length = 8 + len(payload)
+    partial = folded(PSEUDO + struct.pack(">H", length))
+    datagram = struct.pack(">HHHH", 1234, 5678, length, partial) + payload
+    return memoryview(VNET_HEADER.pack(NEEDS_CSUM, 0, 0, 0, 34, 6) + bytes(34) + datagram)
+
+
+@pytest.mark.parametrize("payload", [b"even", b"odd", bytes(range(256)) * 5, b"\xff" * 1472])
+def test_an_unfinished_checksum_is_finished_before_the_damage(payload: bytes) -> None:
+    frame = udp(payload)
+    length = struct.pack(">H", 8 + len(payload))
+    bit = 8 * 42 + 3  # of the payload's first byte
+    sent = damaged(frame, bit)
+    assert sent[: VNET_HEADER.size] == bytes(VNET_HEADER.size)  # nothing is left to the card
+    packet = bytearray(sent[VNET_HEADER.size :])
+    padding = b"\0" * (len(payload) % 2)
+    assert folded(PSEUDO + length + bytes(packet[34:]) + padding) != 0xFFFF
+    packet[42] ^= 1 << 3
+    assert folded(PSEUDO + length + bytes(packet[34:]) + padding) == 0xFFFF
+    before = bytearray(frame[VNET_HEADER.size :])
+    packet[40:42] = before[40:42]
+    assert packet == before
+
+
+def test_a_checksum_of_zero_is_sent_as_its_other_form() -> None:
+    """In UDP zero means that there is none. A payload is made for which the sum is all ones."""
+    start = udp(b"\0\0")
+    rest = 0xFFFF - folded(bytes(start[VNET_HEADER.size + 34 :]))
+    packet = damaged(udp(struct.pack(">H", rest)), 0)[VNET_HEADER.size :]
+    assert packet[40:42] == b"\xff\xff"
+
+
+def test_one_bit_is_flipped_and_no_other() -> None:
+    frame = VNET_HEADER.pack(0, 0, 0, 0, 0, 0) + bytes(range(60))
+    for bit in (0, 7, 8 * 60 - 1):
+        sent = damaged(memoryview(frame), bit)
+        difference = int.from_bytes(sent, "little") ^ int.from_bytes(frame, "little")
+        assert difference == 1 << (8 * VNET_HEADER.size + bit)

@@ -1,4 +1,4 @@
-"""A link that changes: what it carries, when, and how long a transfer takes at best."""
+"""A link that changes: what it carries, when, how long a transfer takes at best; what netem and tbf make of it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,17 @@ from math import inf, nan
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from pareto.remote.link import player
+from pareto.remote.link.netem import Netem, Tbf
+from pareto.remote.link.player import Rates, delay_at
+from pareto.remote.link.profile import Direction, Gilbert
 from pareto.remote.link.trace import MAX_STEPS, Step, Trace
 from tests.unit.gating import gating
 
 # 1 s at 8 kbit/s, an outage of 1 s, 2 s at 16 kbit/s: 40 kbit in 4 s.
 HOLE = Trace("hole", 4.0, (Step(0.0, 0.1, 8e3), Step(1.0, 0.2, 0.0), Step(2.0, 0.4, 16e3)))
 UNLIMITED = Trace("delays", 4.0, (Step(0.0, 0.1, None), Step(1.0, 0.3, None)))
+SEEDS = range(60)
 
 
 def randomly(seed: int) -> Trace:
@@ -35,23 +40,11 @@ def starts(trace: Trace, laps: int) -> list[tuple[float, Step, Step]]:
     ]
 
 
-SEEDS = range(60)
-
-
-@pytest.mark.parametrize(
-    ("position", "bits"),
-    [(0, 0), (0.5, 4e3), (1, 8e3), (1.7, 8e3), (2, 8e3), (3, 24e3), (4, 40e3), (9.5, 88e3)],
-)
-def test_what_is_carried_by_a_position(position: float, bits: float) -> None:
-    assert HOLE.carried_bits(position) == bits
-
-
-@pytest.mark.parametrize(
-    ("bits", "position"),
-    [(0, 0), (4e3, 0.5), (8e3, 1), (8001, 2 + 1 / 16e3), (40e3, 4), (48e3, 5), (88e3, 9)],
-)
-def test_when_so_much_is_carried_at_the_earliest(bits: float, position: float) -> None:
-    assert HOLE.when_carried(bits) == pytest.approx(position, abs=1e-9)
+def test_what_is_carried_by_a_position_and_when_so_much_is_at_the_earliest() -> None:
+    carried = {0: 0, 0.5: 4e3, 1: 8e3, 1.7: 8e3, 2: 8e3, 3: 24e3, 4: 40e3, 9.5: 88e3}
+    assert {position: HOLE.carried_bits(position) for position in carried} == carried
+    earliest = {0: 0, 4e3: 0.5, 8e3: 1, 8001: 2 + 1 / 16e3, 40e3: 4, 48e3: 5, 88e3: 9}
+    assert {bits: HOLE.when_carried(bits) for bits in earliest} == pytest.approx(earliest, abs=1e-9)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -67,57 +60,51 @@ def test_the_two_are_inverse(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_ends_where_an_outage_begins_does_not_wait_for_its_end(seed: int) -> None:
-    """Of whatever lap, however floats round."""
+def test_at_an_edge_of_any_lap_however_floats_round(seed: int) -> None:
+    """The new step is in force, and a span misses none; what ends where an outage begins does not wait for its end."""
     trace = randomly(seed)
-    for where, step, before in starts(trace, 30)[1:]:
+    for where, step, before in starts(trace, 30):
+        assert trace.step(where) == trace.step(where + 1e-6) == step
+        if where == 0:
+            continue
+        assert set(trace.steps_between(where - 0.01, where + 0.01)) == {before, step}
         if before.rate_bps and not step.rate_bps:
             assert trace.when_carried(trace.carried_bits(where)) == pytest.approx(where, abs=1e-9)
-            start = where - 1e-3
             nbytes = before.rate_bps * 1e-3 / 8
-            assert trace.transfer_s(nbytes, start) == pytest.approx(1e-3, abs=1e-9)
+            assert trace.transfer_s(nbytes, where - 1e-3) == pytest.approx(1e-3, abs=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("nbytes", "start", "seconds"),
-    [
-        (1000, 0, 1),  # to the very beginning of the outage
-        (1000, 0.5, 0.5 + 1 + 0.25),  # across it
-        (1000, 1.5, 0.5 + 0.5),  # begun within it
-        (2000, 3.5, 0.5 + 1),  # past the end of the period
-        (50_000, 0, 40),  # ten periods
-        (0, 1.5, 0),
-    ],
-)
-def test_how_long_a_transfer_takes(nbytes: float, start: float, seconds: float) -> None:
-    assert HOLE.transfer_s(nbytes, start) == pytest.approx(seconds, abs=1e-9)
-
-
-def test_without_a_rate_transfers_take_no_time() -> None:
+def test_how_long_a_transfer_takes() -> None:
+    takes_s = {
+        (1000, 0): 1,  # to the very beginning of the outage
+        (1000, 0.5): 0.5 + 1 + 0.25,  # across it
+        (1000, 1.5): 0.5 + 0.5,  # begun within it
+        (2000, 3.5): 0.5 + 1,  # past the end of the period
+        (50_000, 0): 40,  # ten periods
+        (0, 1.5): 0,
+    }
+    assert {each: HOLE.transfer_s(*each) for each in takes_s} == pytest.approx(takes_s, abs=1e-9)
     assert not UNLIMITED.limited
     assert UNLIMITED.transfer_s(1e9, 2.0) == UNLIMITED.least_transfer_s(1e9, 0.0, 9.0) == 0.0
 
 
-@pytest.mark.parametrize(
-    ("nbytes", "from_s", "to_s", "seconds"),
-    [
-        (1000, 0, 4, 0.5),  # begun and ended at the higher rate
-        (1000, 0, 1, 1),  # the start at 0 alone ends before the outage
-        (1000, 0.2, 1, 1.5),  # the later the better: the rest of the outage, then the higher rate
-        (5000, 0, 8, 3),  # both halves of the higher rate would leave the outage in: begun at its end
-        (6000, 1, 2, 4.5),
-        (1000, 1.2, 1.2, 1.3),  # one start
-    ],
-)
-def test_the_least_that_a_transfer_can_take(
-    nbytes: float, from_s: float, to_s: float, seconds: float
-) -> None:
-    assert HOLE.least_transfer_s(nbytes, from_s, to_s) == pytest.approx(seconds, abs=1e-9)
+def test_the_least_that_a_transfer_can_take() -> None:
+    least_s = {
+        (1000, 0, 4): 0.5,  # begun and ended at the higher rate
+        (1000, 0, 1): 1,  # the start at 0 alone ends before the outage
+        (1000, 0.2, 1): 1.5,  # the later the better: the rest of the outage, then the higher rate
+        (5000, 0, 8): 3,  # both halves of the higher rate would leave the outage in: begun at its end
+        (6000, 1, 2): 4.5,
+        (1000, 1.2, 1.2): 1.3,  # one start
+    }
+    assert {each: HOLE.least_transfer_s(*each) for each in least_s} == pytest.approx(least_s, abs=1e-9)
 
 
 @pytest.mark.parametrize("seed", gating(SEEDS, *SEEDS[:15]))
 def test_no_start_does_better_than_the_least(seed: int) -> None:
     trace, rng = randomly(seed), random.Random(seed)  # noqa: S311
+    rates = [step.rate_bps for step in trace.steps if step.rate_bps]
+    steepest = 1 + max(rates) / min(rates)  # a duration's change for a start later by a second, jumps aside
     for _ in range(5):
         nbytes = trace._carried[-1] / 8 * 10 ** rng.uniform(-2, 0.5)
         from_s = rng.choice([0.0, rng.uniform(0, 30 * trace.period_s)])
@@ -128,57 +115,43 @@ def test_no_start_does_better_than_the_least(seed: int) -> None:
         assert least <= min(tried) + 1e-9
         # Some start does that well: none is further from a tried one than this, and a later start by so much ends
         # earlier by less.
-        assert least >= min(tried) - (to_s - from_s) / count * steepest(trace)
+        assert least >= min(tried) - (to_s - from_s) / count * steepest
 
 
-def steepest(trace: Trace) -> float:
-    """How much a transfer's duration can change for a start later by a second, jumps aside."""
-    rates = [step.rate_bps for step in trace.steps if step.rate_bps]
-    return 1 + max(rates) / min(rates)
+def test_the_longest_transfer_has_just_missed_an_outage() -> None:
+    trace = Trace("t", 4.0, (Step(0, 0, 8_000), Step(1, 0, 0), Step(2, 0, 16_000)))
+    assert trace.most_transfer_s(1000, 0.0, 0.5) == pytest.approx(2.0, abs=1e-4)
+    assert trace.most_transfer_s(1000, 2.0, 3.0) == pytest.approx(0.5)
+    brute = max(trace.transfer_s(3000, i / 1000) for i in range(4001))
+    assert trace.most_transfer_s(3000, 0.0, 4.0) == pytest.approx(brute, abs=2e-3)
 
 
-def test_edges_are_the_ends_and_what_begins_between() -> None:
-    assert list(HOLE.edges(0.5, 5.0)) == [0.5, 1.0, 2.0, 4.0, 5.0, 5.0]
-    assert list(HOLE.edges(1.0, 1.5)) == [1.0, 1.5]
-    assert list(HOLE.edges(41.5, 42.5)) == [41.5, 42.0, 42.5]
-
-
-def test_the_step_in_force() -> None:
-    assert [HOLE.step(at) for at in (0.0, 0.99, 1.0, 3.9, 4.0, 9.0)] == [
-        HOLE.steps[index] for index in (0, 0, 1, 2, 0, 1)
-    ]
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_at_an_edge_of_any_lap_the_new_step_is_in_force(seed: int) -> None:
-    trace = randomly(seed)
-    for where, step, _ in starts(trace, 30):
-        assert trace.step(where) == step
-        assert trace.step(where + 1e-6) == step
-
-
-def test_the_steps_of_a_span() -> None:
+def test_edges_and_steps_of_a_moment_and_of_a_span() -> None:
+    """The ends, and what begins between them."""
+    edges = {
+        (0.5, 5.0): [0.5, 1.0, 2.0, 4.0, 5.0, 5.0],
+        (1.0, 1.5): [1.0, 1.5],
+        (41.5, 42.5): [41.5, 42.0, 42.5],
+    }
+    assert {span: list(HOLE.edges(*span)) for span in edges} == edges
     first, hole, last = HOLE.steps
-    assert HOLE.steps_between(0.2, 0.3) == (first,)
-    assert HOLE.steps_between(0.2, 1.0) == (first, hole)
-    assert HOLE.steps_between(3.0, 4.5) == (last, first)
-    assert HOLE.steps_between(43.0, 44.5) == (last, first)
-    assert HOLE.steps_between(3.0, 6.5) == (last, first, hole)
+    in_force = [HOLE.step(at) for at in (0.0, 0.99, 1.0, 3.9, 4.0, 9.0)]
+    assert in_force == [first, first, hole, last, first, hole]
+    spans = {
+        (0.2, 0.3): (first,),
+        (0.2, 1.0): (first, hole),
+        (3.0, 4.5): (last, first),
+        (43.0, 44.5): (last, first),
+        (3.0, 6.5): (last, first, hole),
+        (1.0, 99.0): HOLE.steps,
+    }
+    assert {span: HOLE.steps_between(*span) for span in spans} == spans
     assert set(HOLE.steps_between(3.0, 7.0)) == set(HOLE.steps)
-    assert HOLE.steps_between(1.0, 99.0) == HOLE.steps
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_no_step_of_a_span_is_missed(seed: int) -> None:
-    trace = randomly(seed)
-    for where, step, before in starts(trace, 30)[1:]:
-        assert set(trace.steps_between(where - 0.01, where + 0.01)) == {before, step}
 
 
 def test_means_are_by_time() -> None:
-    assert HOLE.mean_rate_bps == 10e3
+    assert (HOLE.mean_rate_bps, UNLIMITED.mean_rate_bps) == (10e3, None)
     assert HOLE.mean_delay_s == pytest.approx((0.1 + 0.2 + 2 * 0.4) / 4)
-    assert UNLIMITED.mean_rate_bps is None
     assert UNLIMITED.mean_delay_s == pytest.approx(0.25)
 
 
@@ -187,15 +160,13 @@ ON = Step(0.0, 0.0, 1e6)
 
 def test_what_is_no_trace(snapshot: SnapshotAssertion) -> None:
     messages = []
+    many = tuple(Step(i / (MAX_STEPS + 1), 0.0, 1e6) for i in range(MAX_STEPS + 1))
     for period_s, steps, fault in [
         (1.0, (), "time 0"),
         (1.0, (Step(0.1, 0.0, 1e6),), "time 0"),
         (1.0, (ON, Step(0.5, 0.0, 1e6), Step(0.5, 0.0, 2e6)), "times"),
         (1.0, (ON, Step(1.0, 0.0, 2e6)), "period"),
-        (0.0, (ON,), "period"),
-        (inf, (ON,), "period"),
-        (nan, (ON,), "period"),
-        (1e8, (ON,), "period"),
+        *((period_s, (ON,), "period") for period_s in (0.0, inf, nan, 1e8)),
         (1e-9, (ON,), "too short"),
         (1.0, (ON, Step(0.9995, 0.0, 1e6)), "too short"),
         (1.0, (ON, Step(0.0005, 0.0, 1e6)), "too short"),
@@ -206,11 +177,7 @@ def test_what_is_no_trace(snapshot: SnapshotAssertion) -> None:
         (1.0, (ON, Step(0.5, 0.0, inf)), "rate"),
         (1.0, (ON, Step(0.5, 0.0, None)), "a rate in every step"),
         (1.0, (Step(0.0, 0.0, 0.0), Step(0.5, 0.1, 0.0)), "nothing"),
-        (
-            1.0,
-            tuple(Step(i / (MAX_STEPS + 1), 0.0, 1e6) for i in range(MAX_STEPS + 1)),
-            f"{MAX_STEPS + 1} steps",
-        ),
+        (1.0, many, f"{MAX_STEPS + 1} steps"),
     ]:
         with pytest.raises(ValueError, match=fault) as refused:
             Trace("wrong", period_s, steps)
@@ -218,9 +185,75 @@ def test_what_is_no_trace(snapshot: SnapshotAssertion) -> None:
     assert messages == snapshot
 
 
-def test_the_longest_transfer_has_just_missed_an_outage() -> None:
-    trace = Trace("t", 4.0, (Step(0, 0, 8_000), Step(1, 0, 0), Step(2, 0, 16_000)))
-    assert trace.most_transfer_s(1000, 0.0, 0.5) == pytest.approx(2.0, abs=1e-4)
-    assert trace.most_transfer_s(1000, 2.0, 3.0) == pytest.approx(0.5)
-    brute = max(trace.transfer_s(3000, i / 1000) for i in range(4001))
-    assert trace.most_transfer_s(3000, 0.0, 4.0) == pytest.approx(brute, abs=2e-3)
+# What a trace makes of netem and tbf at a moment.
+
+PACKET_BITS = 1514 * 8
+
+
+def way(*steps: tuple[float, float, float | None], period_s: float = 4.0, **others: object) -> Direction:
+    trace = Trace("test", period_s, tuple(Step(*step) for step in steps))
+    return Direction(trace=trace, **others)  # type: ignore[arg-type]
+
+
+def passes(tbf: Tbf, seconds: float) -> float:
+    """Bits that a busy tbf lets pass from a change on: its bucket lacked half a packet, then its rate."""
+    burst = tbf.burst_ticks * 64e-9 * tbf.rate_bps
+    return burst - PACKET_BITS / 2 + tbf.rate_bps * seconds
+
+
+def test_a_steps_delay_holds_until_the_next_and_short_ones_are_merged_into_their_mean() -> None:
+    changing = way((0, 0.02, None), (0.5, 0.03, None))
+    short = way((0, 0.02, None), (0.005, 0.04, None), (0.3, 0.1, None))
+    for direction, at_s, delay_s, ends_s in (
+        (changing, 0.1, 0.02, 0.5),
+        (changing, 0.5, 0.03, 4.0),
+        (changing, 4.2, 0.02, 4.5),
+        (short, 0.0, (0.02 * 5 + 0.04 * 15) / 20, 0.02),
+    ):
+        netem, until_s = delay_at(direction, at_s)
+        assert (netem.direction.delay_s, until_s) == (pytest.approx(delay_s), pytest.approx(ends_s))
+        assert netem.rate_bytes == 0
+
+
+def test_a_step_carries_what_the_trace_says_and_short_ones_their_mean() -> None:
+    rates = Rates(way((0, 0.0, 2e6), (0.5, 0.0, 8e6)))
+    for at_s, bits in ((0.0, 1e6), (0.5, 3.5 * 8e6)):
+        tbf, until_s = rates.at(at_s)
+        assert passes(tbf, until_s - at_s) == pytest.approx(bits, rel=1e-4)
+    tbf, until_s = Rates(way((0, 0.0, 2e6), (0.005, 0.0, 6e6), (0.3, 0.0, 1e6))).at(0.0)
+    assert until_s == pytest.approx(0.02)
+    assert passes(tbf, 0.02) == pytest.approx(2e6 * 0.005 + 6e6 * 0.015, rel=1e-3)
+
+
+def test_the_rate_comes_as_much_later_as_the_packets() -> None:
+    rates = Rates(way((0, 0.1, 2e6), (1, 0.1, 8e6)))
+    tbf, until_s = rates.at(1.05)  # what comes to tbf now was sent at 0.95
+    assert until_s == pytest.approx(1.1)
+    assert tbf.rate_bps < 2e6
+    assert rates.at(1.1)[0].rate_bps > 7e6
+
+
+def test_an_outage_passes_one_packet_by_its_end_which_is_taken_off_later() -> None:
+    tbf, until_s = Rates(way((0, 0.0, 2e6), (1, 0.0, 0.0), (2, 0.0, 8e6))).at(1.0)
+    assert until_s == pytest.approx(2.0)
+    assert tbf.rate_bps == pytest.approx(PACKET_BITS, rel=1e-3)
+    brief = way((0, 0.0, 2e6), (1, 0.0, 0.0), (1.1, 0.0, 8e6), (1.2, 0.0, 0.0))
+    rates, fresh = Rates(brief), Rates(brief).at(1.1)[0]
+    rates.at(1.0)
+    assert passes(fresh, 0.1) - passes(rates.at(1.1)[0], 0.1) == pytest.approx(PACKET_BITS / 2, rel=0.01)
+
+
+def test_the_chain_and_the_buffer_which_is_tbfs() -> None:
+    assert [type(layer) for layer in player.chain(way((0, 0.02, None)), 0.0)] == [Netem]
+    assert [type(layer) for layer in player.chain(way((0, 0.02, 2e6)), 0.0)] == [Netem, Tbf]
+    limited = way((0, 0.02, 2e6), limit_bytes=30_000)
+    assert Rates(limited).at(0.0)[0].limit_bytes == 30_000
+    assert Rates(way((0, 0.02, 2e6))).at(0.0)[0].limit_bytes >= 10_000_000
+    assert delay_at(limited, 0.0)[0].limit_packets > 10_000
+
+
+def test_bursts_of_loss_have_a_netem_that_the_trace_does_not_change() -> None:
+    first, second, _ = player.chain(way((0, 0.1, 1e6), loss=Gilbert(0.1, 0.5), duplicate=0.1), 0.0)
+    assert isinstance(first, Netem) and isinstance(second, Netem)
+    assert (bool(first.gilbert), bool(first.delay_ticks)) == (True, False)
+    assert (bool(second.gilbert), bool(second.duplicate)) == (False, True)
