@@ -71,9 +71,8 @@ def whole(world: World, conditions: int, seed: int) -> tuple[Floats, Bools]:
         of_points = np.repeat(along + rng.normal(0, 0.1, along.shape), 2, axis=1)
         of_points[:, 1::2] += rng.uniform(-world.gap, world.gap, along.shape)
         true.append(np.exp(of_points))
-    measured = [
-        each[:, None] * np.exp(world.noise(rng, (conditions, world.rounds, 2 * POINTS))) for each in true
-    ]
+    shape = conditions, world.rounds, 2 * POINTS
+    measured = [each[:, None] * np.exp(world.noise(rng, shape)) for each in true]
     return _stated(*measured), nondominated_in_each(np.stack(true, axis=2), (False, True))
 
 
@@ -117,7 +116,6 @@ def table(stated: Floats, true: Bools) -> list[tuple[float, float, int]]:
     for low, high in pairwise(BINS):
         among = (sure >= low) & (sure < high)
         count = int(among.sum())
-        found.append(
-            (float(sure[among].mean()), float(right[among].mean()), count) if count else (np.nan, np.nan, 0)
-        )
+        means = (float(sure[among].mean()), float(right[among].mean())) if count else (np.nan, np.nan)
+        found.append((*means, count))
     return found

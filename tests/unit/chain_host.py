@@ -38,9 +38,8 @@ class Meeting:
     """Request n reaches the server, n + 1 the middle and n + 2 the edge: nobody goes on before all three are at it."""
 
     def __init__(self, barrier: Barrier, position: int, requests: int) -> None:
-        self._barrier = barrier
+        self._barrier, self._came = barrier, 0
         self._first, self._end = 2 - position, requests - position
-        self._came = 0
 
     def attend(self) -> None:
         if self._first <= self._came < self._end:
@@ -54,13 +53,9 @@ class AddingOne:
     def __init__(
         self, name: bytes, takes: Layout, seconds: float, results: int, kind: str, meeting: Meeting
     ) -> None:
-        self.fingerprint = name
-        self.takes = takes
+        self.fingerprint, self.takes = name, takes
         self.took: list[float] = []
-        self._seconds = seconds
-        self._results = results
-        self._kind = kind
-        self._meeting = meeting
+        self._seconds, self._results, self._kind, self._meeting = seconds, results, kind, meeting
 
     def run(self, tensors: Tensors) -> tuple[Tensors, float]:
         threading.Event().wait(self._seconds)
@@ -186,13 +181,9 @@ class ChainHost:
         length = phases.Length(request["requests"], 0.0)
         client = self._clients[request["backend"]]
         phase = phases.throughput(client, compute, inputs(request["width"]), length, 1.0, request["depth"])
-        return {
-            "rate": phases.rate(phase, 1),
-            "stages_s": [sample.stages_s for sample in phase.samples],
-            "outputs": [
-                [which, [tensor.mean().item() for tensor in tensors]] for which, tensors in phase.outputs
-            ],
-        }
+        outputs = [[which, [tensor.mean().item() for tensor in tensors]] for which, tensors in phase.outputs]
+        stages_s = [sample.stages_s for sample in phase.samples]
+        return {"rate": phases.rate(phase, 1), "stages_s": stages_s, "outputs": outputs}
 
 
 def serve(barrier: Barrier) -> None:

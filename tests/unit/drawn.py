@@ -73,9 +73,8 @@ def overlapping(figure: Figure) -> list[tuple[str, str]]:
 
     An empty first line covers nothing.
     """
-    boxes = [
-        (text.get_text().strip(), _letters(text)) for text in _shown(figure) if text.get_rotation() % 90 == 0
-    ]
+    straight = [text for text in _shown(figure) if text.get_rotation() % 90 == 0]
+    boxes = [(text.get_text().strip(), _letters(text)) for text in straight]
     return [(one, other) for (one, a), (other, b) in combinations(boxes, 2) if a.overlaps(b)]
 
 
@@ -95,8 +94,5 @@ def _shown(figure: Figure) -> list[Text]:
         if not min(axis.get_view_interval()) - 1e-9 <= tick.get_loc() <= max(axis.get_view_interval()) + 1e-9
         for label in (tick.label1, tick.label2)
     }
-    return [
-        text
-        for text in figure.findobj(Text)
-        if text.get_visible() and text.get_text().strip() and id(text) not in beyond
-    ]
+    visible = [text for text in figure.findobj(Text) if text.get_visible() and text.get_text().strip()]
+    return [text for text in visible if id(text) not in beyond]

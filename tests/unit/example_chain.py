@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterable, Sequence
 from functools import cache
-from itertools import combinations_with_replacement
+from itertools import combinations_with_replacement, pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -56,27 +56,22 @@ def trial(cuts: tuple[int, ...], backend: str, jitter: np.ndarray) -> tuple[Row,
     reached = next(position for position, cut in enumerate(ends[1:]) if cut == LAST) + 1
     roles = ("edge", *(f"middle{number}" for number in range(1, len(cuts))), "server")[:reached]
     speeds = (*SPEEDS[: len(cuts)], SPEEDS[-1])
-    compute_s = [
-        EDGE_S * SHARE[ends[host] : ends[host + 1]].sum() / speeds[host] * jitter[host]
-        for host in range(reached)
-    ]
+    work_s = [EDGE_S * SHARE[begin:end].sum() for begin, end in pairwise(ends)]
+    compute_s = [work_s[host] / speeds[host] * jitter[host] for host in range(reached)]
     payloads = [int(1024 * PAYLOAD_KIB[cut]) for cut in cuts[: reached - 1]]
     out_s = [8 * payload / rate for payload, rate in zip(payloads, RATES_BPS, strict=False)]
     back_s = [8 * RESULT_BYTES / rate for rate in RATES_BPS[: reached - 1]]
 
-    names, services_s, delays_s = [], [], []
+    steps = []
     for host, role in enumerate(roles):
-        names.append(role)
-        services_s.append(compute_s[host])
-        delays_s.append(0.0)
+        steps.append((role, compute_s[host], 0.0))
         if host < reached - 1:
-            names.append(f"{role}-{(*roles, 'server')[host + 1]} out")
-            services_s.append(out_s[host] * SLOWER[backend])
-            delays_s.append(DELAYS_S[host])
+            link = f"{role}-{(*roles, 'server')[host + 1]} out"
+            steps.append((link, out_s[host] * SLOWER[backend], DELAYS_S[host]))
     for host in reversed(range(reached - 1)):
-        names.append(f"{roles[host]}-{roles[host + 1]} back")
-        services_s.append(back_s[host] * SLOWER[backend])
-        delays_s.append(DELAYS_S[host])
+        link = f"{roles[host]}-{roles[host + 1]} back"
+        steps.append((link, back_s[host] * SLOWER[backend], DELAYS_S[host]))
+    names, services_s, delays_s = zip(*steps, strict=True)
 
     left = steady(services_s, delays_s)
     window_s, served = left[-1, -1] - left[len(left) // 2, -1], len(left) - 1 - len(left) // 2
@@ -99,12 +94,8 @@ def trial(cuts: tuple[int, ...], backend: str, jitter: np.ndarray) -> tuple[Row,
     }
     staged = [
         {
-            "position": host,
-            "host": role,
-            "first_unit": ends[host],
-            "last_unit": ends[host + 1],
-            "compute_s": compute_s[host],
-            "best_s": compute_s[host],
+            **{"position": host, "host": role, "first_unit": ends[host], "last_unit": ends[host + 1]},
+            **{"compute_s": compute_s[host], "best_s": compute_s[host]},
             "utilization": compute_s[host] * served / window_s,
             "bubble_s": max(0.0, window_s / served - compute_s[host]),
             "payload_bytes": payloads[host] if host < reached - 1 else "",
@@ -117,12 +108,8 @@ def trial(cuts: tuple[int, ...], backend: str, jitter: np.ndarray) -> tuple[Row,
 
 
 def trials(
-    which: Sequence[tuple[int, ...]],
-    *,
-    rounds: int = 1,
-    backends: Sequence[str] = ("tcp", "rpc"),
-    seed: int = 1,
-) -> tuple[list[Row], list[Row]]:
+    which: Sequence[tuple[int, ...]], *, rounds: int = 1, backends: Sequence[str] = ("tcp", "rpc"), seed: int = 1
+) -> tuple[list[Row], list[Row]]:  # fmt: skip
     """Rows of trials.csv and of stages.csv for these splits."""
     rng = np.random.default_rng(seed)
     rows, staged = [], []
@@ -133,12 +120,8 @@ def trials(
                 cell = {"run": "example", "model": "mobilenetv2", "point": point, "backend": backend}
                 cell |= {"netem": "wifi", "batch_size": 1, "codec": "none", "round": number}
                 measured, stages = trial(cuts, backend, rng.normal(1, 0.02, len(cuts) + 1).clip(0.9))
-                rows.append(
-                    dict.fromkeys(TRIALS.columns, "")
-                    | cell
-                    | {"point_name": "+".join(map(name, cuts)), "status": "ok"}
-                    | measured
-                )
+                named = cell | {"point_name": "+".join(map(name, cuts)), "status": "ok"}
+                rows.append(dict.fromkeys(TRIALS.columns, "") | named | measured)
                 staged += [dict.fromkeys(STAGES.columns, "") | cell | stage for stage in stages]
     return rows, staged
 

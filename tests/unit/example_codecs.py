@@ -17,12 +17,9 @@ SERVER_S = (0.020, 0.018, 0.014, 0.006, 0.0)
 DELAY_S = 0.005
 IMAGES = 200
 CODECS: Mapping[str, tuple[float, float, float, float]] = {
-    "none": (1.0, 0.0, 1.0, 0.0),
-    "zstd": (0.6, 2e-8, 1.0, 0.0),
-    "fp16": (0.5, 1e-9, 1.0, 4e-4),
-    "int8": (0.25, 2e-9, 0.985, 0.02),
-    "uint4": (0.125, 2e-9, 0.9, 0.2),
-}
+    "none": (1.0, 0.0, 1.0, 0.0), "zstd": (0.6, 2e-8, 1.0, 0.0), "fp16": (0.5, 1e-9, 1.0, 4e-4),
+    "int8": (0.25, 2e-9, 0.985, 0.02), "uint4": (0.125, 2e-9, 0.9, 0.2),
+}  # fmt: skip
 """By codec: bytes on the wire, as a share of the payload; seconds to encode one; agreement; error of the output."""
 
 
@@ -43,16 +40,10 @@ def trials(
     last = len(PAYLOAD_BYTES) - 1
     for number in range(rounds):
         for backend in backends:
-            for codec in codecs:
-                rows += [
-                    _row(codec, point, rate_bps, rng.normal(1, noise, 2))
-                    | {"round": number + 1, "netem": netem, "backend": backend}
-                    for point in range(last)
-                ]
-            rows.append(
-                _row("none", last, rate_bps, rng.normal(1, noise, 2))
-                | {"round": number + 1, "netem": netem, "backend": backend}
-            )
+            cells = [(codec, point) for codec in codecs for point in range(last)]
+            for codec, point in [*cells, ("none", last)]:
+                row = _row(codec, point, rate_bps, rng.normal(1, noise, 2))
+                rows.append(row | {"round": number + 1, "netem": netem, "backend": backend})
     frame = pd.DataFrame([row | fixed for row in rows]).reindex(columns=[*TRIALS.columns, "setup"])
     for name in frame:
         if KINDS.get(str(name)) in (Kind.NAME, Kind.FREE, None):

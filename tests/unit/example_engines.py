@@ -16,15 +16,9 @@ SPEED: Mapping[str, float] = {"eager": 1.0, "onnx": 0.5, "compile": 0.8}
 
 
 def trials(
-    engines: tuple[str, ...] = ("eager", "onnx", "compile"),
-    *,
-    rounds: int = 12,
-    rate_bps: float = 100e6,
-    noise: float = 0.005,
-    seed: int = 5,
-    drift: float = 0.5,
-    **fixed: Any,
-) -> pd.DataFrame:
+    engines: tuple[str, ...] = ("eager", "onnx", "compile"), *, rounds: int = 12, rate_bps: float = 100e6,
+    noise: float = 0.005, seed: int = 5, drift: float = 0.5, **fixed: Any,
+) -> pd.DataFrame:  # fmt: skip
     """Trials in the columns of `analysis.runs.load.load`, whose rounds drift by up to `drift`; `fixed` overrides."""
     rng = np.random.default_rng(seed)
     slower = 1 + drift * rng.uniform(0, 1, rounds + 1)

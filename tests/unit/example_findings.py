@@ -13,22 +13,12 @@ from pareto.analysis.runs.load import Run, load, stages
 from tests.unit.example_run import trials, write
 
 SWEEP = {"models": ["mobilenet_v2"], "netems": ["200ms-5mbit"], "trials": 7, "seed": 3}
-EDGE = {
-    "hostname": "pi",
-    "cpu": "Cortex-A76",
-    "kernel": "6.6.1",
-    "governor": None,
-    "torch": "2.13.0",
-    "cores": [0, 1],
-}
+EDGE = {"hostname": "pi", "cpu": "Cortex-A76", "kernel": "6.6.1", "governor": None, "torch": "2.13.0"}
+EDGE |= {"cores": [0, 1]}
+MODEL = {"weights": "seeded", "weights_digest": "3042ca80", "graph_digest": "7f4eedca"}
 MANIFEST = {
-    "pareto": "0.1.0",
-    "created_at": "2026-01-01T00:00:00+00:00",
-    "sweep": SWEEP,
-    "models": {
-        "mobilenet_v2": {"weights": "seeded", "weights_digest": "3042ca80", "graph_digest": "7f4eedca"}
-    },
-    "testbed": "lab.yaml",
+    **{"pareto": "0.1.0", "created_at": "2026-01-01T00:00:00+00:00", "testbed": "lab.yaml"},
+    **{"sweep": SWEEP, "models": {"mobilenet_v2": MODEL}},
     "sessions": [{"testbed": {"shaper": "netem"}, "driver": {"hostname": "desk"}, "hosts": {"edge": EDGE}}],
 }
 
@@ -47,16 +37,9 @@ def findings(folder: Path, rows: list[dict[str, Any]] | None = None, **others: A
     loaded, nothing = load([run]), pd.DataFrame()
     objectives = others.get("objectives", ("latency", "throughput"))
     parts = {
-        "runs": [Run(run, MANIFEST)],
-        "trials": loaded,
-        "stages": stages([run]),
-        "links": nothing,
+        **{"runs": [Run(run, MANIFEST)], "trials": loaded, "stages": stages([run]), "links": nothing},
         "front": front(loaded, objectives, others.get("where", "")),
-        "hypervolumes": nothing,
-        "attainment": nothing,
-        "overhead": nothing,
-        "paired": nothing,
-        "drifts": nothing,
+        **dict.fromkeys(("hypervolumes", "attainment", "overhead", "paired", "drifts"), nothing),
         "objectives": objectives,
         "answers": ["mobilenetv2 at 200ms-5mbit: keep all on the edge: 33.4 ms"],
     }
@@ -66,9 +49,8 @@ def findings(folder: Path, rows: list[dict[str, Any]] | None = None, **others: A
 def probes(**columns: Any) -> pd.DataFrame:
     """A frame of `link.csv`'s probes; columns that are not given are empty."""
     texts = ("run", "at", "model", "netem", "link", "trial", "when", "verdict", "reason")
-    figures = [
-        f"{asked}{name}" for name in ("rtt_s", "rate_bps", "rate_back_bps") for asked in ("asked_", "")
-    ]
+    read = ("rtt_s", "rate_bps", "rate_back_bps")
+    figures = [f"{asked}{name}" for name in read for asked in ("asked_", "")]
     count = len(next(iter(columns.values())))
     empty = {name: [""] * count for name in texts} | {name: [float("nan")] * count for name in figures}
     return pd.DataFrame(empty | {"netem": ["200ms-5mbit"] * count, "link": ["edge-server"] * count} | columns)

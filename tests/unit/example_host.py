@@ -40,30 +40,21 @@ class ExampleHost:
         return self.home / ".pareto" / "venv"
 
     def member(self, **fields: object) -> HostEntry:
-        said = {
-            "name": "pi",
-            "role": "edge",
-            "ssh": "local",
-            "data_address": "10.0.0.2",
-            "pip_index": self.index,
-        }
-        return HostEntry(**{**said, **fields})  # type: ignore[arg-type]
+        said = {"name": "pi", "role": "edge", "ssh": "local", "data_address": "10.0.0.2"}
+        return HostEntry(**{**said, "pip_index": self.index, **fields})  # type: ignore[arg-type]
 
     def require(self, *lines: str) -> None:
         self.requirements.write_text("# What is needed.\n" + "".join(f"{line}\n" for line in lines))
 
-    def offer(
-        self, name: str, version: str, files: dict[str, str] | None = None, index: str = "index"
-    ) -> None:
+    def offer(self, name: str, version: str, files: Any = None, index: str = "index") -> None:
         """Put a wheel into the index."""
         folder = self.home / index / name
         folder.mkdir(parents=True, exist_ok=True)
         about = f"{name}-{version}.dist-info"
         content = files or {f"{name}.py": f"version = {version!r}\n"}
         content[f"{about}/METADATA"] = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-        content[f"{about}/WHEEL"] = (
-            "Wheel-Version: 1.0\nGenerator: us\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-        )
+        said = "Wheel-Version: 1.0\nGenerator: us\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        content[f"{about}/WHEEL"] = said
         record = [f"{path},sha256={_hash(text)},{len(text)}\n" for path, text in content.items()]
         content[f"{about}/RECORD"] = "".join(record) + f"{about}/RECORD,,\n"
         wheel = folder / f"{name}-{version}-py3-none-any.whl"
@@ -97,9 +88,8 @@ def example_host(home: Path, monkeypatch: pytest.MonkeyPatch, venv: Path | None 
     if venv is not None:
         real = shutil.which("python3", path="/usr/bin:/usr/local/bin") or sys.executable
         copy = f'mkdir -p "$4" && find "$4" -mindepth 1 -delete && cp -a {venv}/. "$4"'
-        host.program(
-            "python3", f'[ "$1 $2 $3" != "-Im venv --clear" ] || {{ {copy}; exit; }}; exec {real} "$@"'
-        )
+        made = f'[ "$1 $2 $3" != "-Im venv --clear" ] || {{ {copy}; exit; }}; exec {real} "$@"'
+        host.program("python3", made)
     host.offer("tiny", "1.0")
     host.require("tiny==1.0")
     return host
@@ -111,9 +101,8 @@ def has(host: ExampleHost, **of: str) -> None:
     for name, text in of.items():
         address, _, prefix = text.partition("/")
         family = "inet6" if ":" in address else "inet"
-        links.append(
-            {"ifname": name, "addr_info": [{"family": family, "local": address, "prefixlen": int(prefix)}]}
-        )
+        has = {"family": family, "local": address, "prefixlen": int(prefix)}
+        links.append({"ifname": name, "addr_info": [has]})
     (host.home / "links").write_text(json.dumps(links))
     host.program("ip", f"cat {host.home}/links; echo")
 

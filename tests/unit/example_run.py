@@ -11,42 +11,14 @@ import numpy as np
 
 from pareto.analysis.schema import TRIALS
 
-PAYLOAD_KIB = [
-    588,
-    1568,
-    784,
-    294,
-    294,
-    98,
-    98,
-    98,
-    49,
-    49,
-    49,
-    49,
-    73.5,
-    73.5,
-    73.5,
-    30.6,
-    30.6,
-    30.6,
-    61.25,
-    245,
-    5,
-    0,
-]
+PAYLOAD_KIB = [588, 1568, 784, *[294] * 2, *[98] * 3, *[49] * 4, *[73.5] * 3, *[30.6] * 3, 61.25, 245, 5, 0]
 RATE_BPS = 4.79e6
 EDGE_ONLY_S, SERVER_ONLY_S, DELAY_S = 0.030, 0.012, 0.2
 
 
 def trials(
-    *,
-    rounds: int = 3,
-    backends: tuple[str, ...] = ("tcp", "rpc"),
-    noise: float = 0.03,
-    seed: int = 1,
-    **fixed: Any,
-) -> list[dict[str, Any]]:
+    *, rounds: int = 3, backends: tuple[str, ...] = ("tcp", "rpc"), noise: float = 0.03, seed: int = 1, **fixed: Any
+) -> list[dict[str, Any]]:  # fmt: skip
     """Rows of a `trials.csv`; `fixed` overrides columns in all of them."""
     rng = np.random.default_rng(seed)
     last = len(PAYLOAD_KIB) - 1
@@ -68,20 +40,14 @@ def trials(
                     dict.fromkeys(TRIALS.columns, "")
                     | {"run": "example", "model": "mobilenetv2", "netem": "200ms-5mbit", "batch_size": 1}
                     | {"backend": backend, "point": point, "point_name": name(point), "round": number}
-                    | {"testbed": "local"}
-                    | {"status": "ok", "started_at": "2026-01-01T00:00:00Z", "wall_s": 12.5}
-                    | {
-                        "latency_s": edge_s + serialize + network + server_s,
-                        "edge_s": edge_s,
-                        "serialize_s": serialize if kib else "",
-                        "network_s": network if kib else "",
-                        "server_s": server_s if kib else "",
-                        "latency_bound_s": edge + server + wire,
-                        "throughput_ips": bound_ips * 0.94 / slower * jitter[2],
-                        "throughput_bound_ips": bound_ips,
-                        "payload_bytes": int(kib * 1024),
-                        "result_bytes": 4000 if kib else 0,
-                    }
+                    | {"testbed": "local", "status": "ok"}
+                    | {"started_at": "2026-01-01T00:00:00Z", "wall_s": 12.5}
+                    | {"latency_s": edge_s + serialize + network + server_s, "edge_s": edge_s}
+                    | {"serialize_s": serialize if kib else "", "network_s": network if kib else ""}
+                    | {"server_s": server_s if kib else "", "latency_bound_s": edge + server + wire}
+                    | {"throughput_ips": bound_ips * 0.94 / slower * jitter[2]}
+                    | {"throughput_bound_ips": bound_ips, "payload_bytes": int(kib * 1024)}
+                    | {"result_bytes": 4000 if kib else 0}
                     | fixed
                 )
     return rows
@@ -111,9 +77,8 @@ def possible(row: dict[str, Any]) -> dict[str, Any]:
     """The row with a bound of each figure that it is not beyond, whatever a test has made of the figure."""
     bounds = {}
     for figure, bound, looser in (
-        ("latency_s", "latency_bound_s", min),
-        ("throughput_ips", "throughput_bound_ips", max),
-    ):
+        ("latency_s", "latency_bound_s", min), ("throughput_ips", "throughput_bound_ips", max)
+    ):  # fmt: skip
         if "" not in (row.get(figure, ""), row.get(bound, "")) and row["status"] not in ("invalid", "failed"):
             bounds[bound] = looser(float(row[figure]), float(row[bound]))
     return row | bounds

@@ -80,11 +80,8 @@ class FarEnd:
 
     def of(self, op: str) -> list[dict[str, Any]]:
         """The requests of one kind, without their name."""
-        return [
-            {key: value for key, value in request.items() if key != "op"}
-            for request in self.asked
-            if request["op"] == op
-        ]
+        of = [request for request in self.asked if request["op"] == op]
+        return [{key: value for key, value in request.items() if key != "op"} for request in of]
 
 
 @dataclass
@@ -124,18 +121,9 @@ class StandIn:
         return ""
 
 
-def bed_of(
-    remotes: Mapping[str, StandIn], *, is_local: bool = False, shaper: Shaper | None = None
-) -> Testbed:
+def bed_of(remotes: dict[str, StandIn], *, is_local: bool = False, shaper: Shaper | None = None) -> Testbed:
     """The hosts in their order, with `shaper` on every link."""
     ends = [End(role, it.host.data_address, it.host.data_interface) for role, it in remotes.items()]
     links = tuple(Link(near, far, shaper or Shaper()) for near, far in itertools.pairwise(ends))
-    undo = ExitStack()
-    return Testbed(
-        {role: cast(Remote, remote) for role, remote in remotes.items()},
-        links,
-        "stand-ins",
-        {},
-        is_local,
-        undo,
-    )
+    of_roles = {role: cast(Remote, remote) for role, remote in remotes.items()}
+    return Testbed(of_roles, links, "stand-ins", {}, is_local, ExitStack())

@@ -30,17 +30,13 @@ class Command:
 
     def __init__(
         self,
-        *arguments: str,
-        log: Path,
-        before: Callable[[], Any] | None = None,
-        keep: tuple[Path, Path] | None = None,
-        environment: Mapping[str, str] | None = None,
-    ) -> None:
+        *arguments: str, log: Path, before: Callable[[], Any] | None = None,
+        keep: tuple[Path, Path] | None = None, environment: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
         log.mkdir(exist_ok=True)
         self._log = log
-        self.process = context.Process(
-            target=_run, args=(arguments, log, before, keep, dict(environment or {})), daemon=True
-        )
+        given = arguments, log, before, keep, dict(environment or {})
+        self.process = context.Process(target=_run, args=given, daemon=True)
         self.process.start()
         assert self.process.pid
         self.pid = self.process.pid
@@ -93,12 +89,9 @@ def can_mount(folder: Path) -> bool:
 
 
 def _run(
-    arguments: tuple[str, ...],
-    log: Path,
-    before: Callable[[], Any] | None,
-    keep: tuple[Path, Path] | None,
-    environment: dict[str, str],
-) -> None:
+    arguments: tuple[str, ...], log: Path, before: Callable[[], Any] | None,
+    keep: tuple[Path, Path] | None, environment: dict[str, str],
+) -> None:  # fmt: skip
     for number, name in ((1, "out"), (2, "err")):
         os.dup2(os.open(log / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
     sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))  # noqa: SIM115

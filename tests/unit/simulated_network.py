@@ -22,10 +22,8 @@ RESULT_BYTES = 4000.0
 A_S = {"tcp": 0.001, "rpc": 0.003}
 B_S_PER_BYTE = 2e-9
 PROFILES = {
-    "slow": Network(0.05, 5e6),
-    "middle": Network(0.01, 50e6),
-    "fast": Network(0.001, 500e6, 0.001, 500e6),
-}
+    "slow": Network(0.05, 5e6), "middle": Network(0.01, 50e6), "fast": Network(0.001, 500e6, 0.001, 500e6),
+}  # fmt: skip
 
 
 def latency_s(network: Network, backend: str, edge_s: Any = EDGE_S, server_s: Any = SERVER_S) -> Any:
@@ -45,22 +43,14 @@ def manifest(profiles: Mapping[str, Network] = PROFILES) -> dict[str, Any]:
     """As a run's, as far as it describes links."""
 
     def way(delay_s: float, rate_bps: float) -> dict[str, float]:
-        return ({"delay_s": delay_s} if delay_s else {}) | (
-            {"rate_bps": rate_bps} if rate_bps < math.inf else {}
-        )
+        rate = {"rate_bps": rate_bps} if rate_bps < math.inf else {}
+        return ({"delay_s": delay_s} if delay_s else {}) | rate
 
-    return {
-        "profiles": {
-            name: {
-                "name": name,
-                "edge_to_server": way(each.delay_s, each.rate_bps),
-                "server_to_edge": way(each.delay_back_s, each.rate_back_bps),
-                "bucket": None,
-                "offset_s": 0.0,
-            }
-            for name, each in profiles.items()
-        }
-    }
+    def profile(name: str, of: Network) -> dict[str, Any]:
+        out, back = way(of.delay_s, of.rate_bps), way(of.delay_back_s, of.rate_back_bps)
+        return {"name": name, "edge_to_server": out, "server_to_edge": back, "bucket": None, "offset_s": 0.0}
+
+    return {"profiles": {name: profile(name, each) for name, each in profiles.items()}}
 
 
 def trials(
@@ -82,24 +72,18 @@ def trials(
         return np.exp(share * rng.standard_normal(size))
 
     slow = noisy((rounds, 1, 1, 1))
-    true_s = np.array(
-        [[latency_s(each, name, edge_s, server_s) for name in backends] for each in profiles.values()]
-    )
+    links = profiles.values()
+    true_s = np.array([[latency_s(each, name, edge_s, server_s) for name in backends] for each in links])
     network_s = np.where(PAYLOAD_BYTES > 0, (true_s - edge_s - server_s) * noisy(share=noise / 5), 0.0)
     on_edge_s, on_server_s = edge_s * slow * noisy(), server_s * slow * noisy()
-    ips = np.array([throughput_ips(each, edge_s, server_s) for each in profiles.values()])[:, None]
-    index = pd.MultiIndex.from_product(
-        [range(1, rounds + 1), profiles, backends, [str(point) for point in range(len(edge_s))]],
-        names=["round", "netem", "backend", "point"],
-    )
+    ips = np.array([throughput_ips(each, edge_s, server_s) for each in links])[:, None]
+    axes = [range(1, rounds + 1), profiles, backends, [str(point) for point in range(len(edge_s))]]
+    index = pd.MultiIndex.from_product(axes, names=["round", "netem", "backend", "point"])
     frame = index.to_frame(index=False)
     crosses = np.broadcast_to(PAYLOAD_BYTES > 0, shape).ravel()
     columns = {
-        "latency_s": on_edge_s + on_server_s + network_s,
-        "edge_s": on_edge_s,
-        "network_s": network_s,
-        "server_s": on_server_s,
-        "throughput_ips": ips * noisy(),
+        **{"latency_s": on_edge_s + on_server_s + network_s, "edge_s": on_edge_s, "network_s": network_s},
+        **{"server_s": on_server_s, "throughput_ips": ips * noisy()},
         "payload_bytes": np.broadcast_to(PAYLOAD_BYTES, shape),
         "result_bytes": np.where(crosses.reshape(shape), RESULT_BYTES, 0.0),
     }
@@ -107,15 +91,8 @@ def trials(
         frame[name] = values.ravel()
     frame.loc[~crosses, ["network_s", "server_s"]] = np.nan
     key = {"run": "simulated", "model": "net", "batch_size": 1, **USUAL}
-    other = {
-        "setup": "",
-        "point_name": "",
-        "status": "ok",
-        "in_flight": 64.0,
-        "serialize_s": 0.0,
-        "top1": np.nan,
-    }
-    return frame.assign(**key, **other).assign(**fixed)
+    other = {"setup": "", "point_name": "", "status": "ok", "in_flight": 64.0, "serialize_s": 0.0}
+    return frame.assign(**key, **other, top1=np.nan).assign(**fixed)
 
 
 def observed(**asked: Any) -> Observed:
@@ -133,17 +110,8 @@ def part(of: Observed, first: int, rounds: int) -> Observed:
 
 def stages(of: pd.DataFrame) -> pd.DataFrame:
     """What a `stages.csv` would say: each stage's best time is that of the latency phase."""
-    key = [
-        "run",
-        "model",
-        "netem",
-        "batch_size",
-        *USUAL,
-        "setup",
-        "backend",
-        "point",
-        "round",
-    ]
+    key = [*("run", "model", "netem", "batch_size"), *USUAL, *("setup", "backend")]
+    key += ["point", "round"]
     both = [of[key].assign(host=host, best_s=of[f"{host}_s"]) for host in ("edge", "server")]
     return pd.concat(both, ignore_index=True).dropna(subset=["best_s"])
 

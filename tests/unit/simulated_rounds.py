@@ -19,17 +19,12 @@ def trials(latency_s: Floats, throughput_ips: Floats, backends: Sequence[str] = 
     condition, number, cell = (axis.ravel() for axis in np.indices(latency_s.shape))
     return pd.DataFrame(
         {
-            "run": "simulated",
-            **FIXED,
+            **{"run": "simulated", **FIXED},
             "netem": [f"n{place:04}" for place in condition],
             "backend": np.array(backends)[cell % len(backends)],
             "point": (cell // len(backends)).astype(str),
-            "point_name": "",
-            "round": number,
-            "status": "ok",
-            "latency_s": latency_s.ravel(),
-            "throughput_ips": throughput_ips.ravel(),
-            "bound_by": "",
+            **{"point_name": "", "round": number, "status": "ok"},
+            **{"latency_s": latency_s.ravel(), "throughput_ips": throughput_ips.ravel(), "bound_by": ""},
         }
     )
 

@@ -38,14 +38,6 @@ def _swin(_size: int) -> nn.Module:
     )
 
 
-def _alexnet(_size: int) -> nn.Module:
-    return _with_narrow_classifier(models.alexnet())
-
-
-def _vgg16(_size: int) -> nn.Module:
-    return _with_narrow_classifier(models.vgg16())
-
-
 def _with_narrow_classifier(model: nn.Module) -> nn.Module:
     classifier: nn.Module = model.classifier  # type: ignore[assignment]
     width = 0
@@ -58,7 +50,7 @@ def _with_narrow_classifier(model: nn.Module) -> nn.Module:
 
 _NARROW: dict[str, Callable[[int], nn.Module]] = {
     "swin_t": _swin,
-    "alexnet": _alexnet,
-    "vgg16": _vgg16,
+    "alexnet": lambda _size: _with_narrow_classifier(models.alexnet()),
+    "vgg16": lambda _size: _with_narrow_classifier(models.vgg16()),
 }
 """Models with as many layers as the published ones, but fewer weights, which else take most of a test's time."""

@@ -1,4 +1,4 @@
-"""What physics allows, also where the link varies."""
+"""What physics allows, also where the link varies; and how many requests there are, in flight and in a phase."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from pareto.protocol import pace
 from pareto.remote.link.probe import GOODPUT, STILL, Reading, Span
 from pareto.remote.link.profile import Bucket, Direction, Profile
 from pareto.remote.link.trace import Step, Trace
@@ -35,19 +36,12 @@ def test_both_directions_count() -> None:
 
 def test_a_chain_is_as_slow_as_all_of_it_and_as_fast_as_its_slowest_step() -> None:
     wide, narrow = Profile("x", Direction(0.1, 8e6)), Profile("y", Direction(0.2, 1e6), Direction(0.3))
-    crossed = [
-        Crossing("edge-middle1", wide, 1_000_000, 4000),
-        Crossing("middle1-server", narrow, 100_000, 4000),
-    ]
+    first = Crossing("edge-middle1", wide, 1_000_000, 4000)
+    crossed = [first, Crossing("middle1-server", narrow, 100_000, 4000)]
     assert bounds.latency_s(0.6, crossed) == pytest.approx(0.6 + (0.1 + 1.0) + (0.5 + 0.8))
     stages_s = {"edge": 0.1, "middle1": 0.2, "server": 0.3}
     assert bounds.throughput_ips(1, stages_s, crossed) == (pytest.approx(1.0), "edge-middle1 out")
     assert bounds.throughput_ips(1, stages_s | {"middle1": 2.0}, crossed) == (pytest.approx(0.5), "middle1")
-
-
-def test_jitter_may_always_be_in_favour() -> None:
-    shaky = Profile("x", Direction(0.1, jitter_s=0.03), Direction(0.05, jitter_s=0.05))
-    assert latency_s(shaky, 0) == pytest.approx(0.07)
 
 
 def test_a_buckets_credit_lowers_the_latency_bound_and_no_other() -> None:
@@ -57,7 +51,9 @@ def test_a_buckets_credit_lowers_the_latency_bound_and_no_other() -> None:
     assert ips(tbf, 30_000) == ips(plain, 30_000)
 
 
-def test_reordered_packets_pass_by_the_line() -> None:
+def test_jitter_may_always_be_in_favour_and_reordered_packets_pass_by_the_line() -> None:
+    shaky = Profile("x", Direction(0.1, jitter_s=0.03), Direction(0.05, jitter_s=0.05))
+    assert latency_s(shaky, 0) == pytest.approx(0.07)
     assert latency_s(Profile("x", Direction(0.1, 8e6, reorder=0.25)), 1_000_000) == pytest.approx(0.1 + 0.75)
 
 
@@ -67,9 +63,7 @@ def test_a_trace_is_taken_at_its_best_in_the_part_seen() -> None:
     assert latency_s(link, 100_000, (0.0, 5.0)) == pytest.approx(0.2 + 0.8)
     assert latency_s(link, 100_000, (5.0, 12.0)) == pytest.approx(0.1 + 0.1)
     assert ips(link, 100_000, (5.0, 12.0)) == pytest.approx(10)
-
-
-def test_what_is_foreseen_goes_by_the_mean() -> None:
+    # What is foreseen goes by the mean.
     trace = Trace("t", 20.0, (Step(0, 0.2, 1e6), Step(10, 0.1, 3e6)))
     assert over(Profile("x", Direction(trace=trace)), 250_000, 0).usual_s == pytest.approx(1 * 1514 / 1448)
     assert over(Profile("x"), 250_000, 4000).usual_s == 0.0
@@ -83,16 +77,60 @@ def test_a_crossing_as_probed_is_as_fast_as_the_fastest_reading() -> None:
     assert asked.as_probed([]) == asked
     datagrams = Reading(0.2, 8e6 * 1472 / 1514, None, payload_share=1472 / 1514)
     assert asked.as_probed([datagrams]).occupied_s == pytest.approx((1.0, 1.0))
-
-
-def test_what_changes_or_has_a_bucket_stays_as_asked() -> None:
+    # What changes or has a bucket stays as asked.
     reading = Reading(0.2, 1e6, 1e6)
     bucket = over(Profile("b", Direction(0.1, 8e6), bucket=Bucket()), 1_000_000, 0)
     assert bucket.as_probed([reading]) == bucket
     trace = over(Profile("t", Direction(trace=Trace("t", 1.0, (Step(0, 0.1, 8e6),)))), 1_000_000, 0)
     assert trace.as_probed([reading]).occupied_s == trace.occupied_s
-
-
-def test_a_link_of_its_own_may_be_a_quarter_faster_between_its_probes() -> None:
+    # A link of its own may be a quarter faster between its probes.
     own = replace(over(Profile("none", Direction(0.1, 8e6), Direction(0.1)), 1_000_000, 0), own=True)
     assert own.as_probed([Reading(0.2, 8e6 * GOODPUT, None)]).least_s == pytest.approx(0.75 * 0.2 + 1 / 1.25)
+
+
+# How many requests there are
+
+
+@pytest.mark.parametrize(
+    ("latency_s", "slowest_s", "depth"),
+    [(2.92, 2.68, 2), (0.4, 0.168, 3), (0.23, 0.015, 20), (0.02, 0.02, 2), (10.0, 0.001, 64)],
+)
+def test_in_flight_covers_the_round_trip(latency_s: float, slowest_s: float, depth: int) -> None:
+    assert pace.in_flight(latency_s, slowest_s) == depth
+    assert depth == 64 or depth * slowest_s >= latency_s
+
+
+@pytest.mark.parametrize(
+    ("length", "pace_s", "depth", "made"),
+    [
+        ((1, 0.5), 0.1, 2, (2 + 3, 6 + 3)),
+        ((1, 0.5), 2.0, 3, (3 + 4, 3 + 4)),
+        ((4, 0.0), 0.1, 3, (6 + 4, 6 + 4)),
+        ((662, 0.0), 0.1, 3, (663 + 4, 663 + 4)),
+        ((1, 10.0), 1e-4, 2, (2 + 3, 10_000 + 3)),
+        ((10_000, 0.0), 1e-4, 64, (10_048 + 65, 10_048 + 65)),
+    ],
+)
+def test_steady_state_is_whole_bursts_beside_those_that_fill_the_steps(
+    length: tuple[int, float], pace_s: float, depth: int, made: tuple[int, int]
+) -> None:
+    assert pace.in_bursts(*length, pace_s, depth) == made
+
+
+def test_one_after_another_both_requests_and_seconds_are_there_and_never_more_than_a_phase_has() -> None:
+    rows = ((1, 0.6), 0.1, 6), ((1, 0.6), 2.0, 1), ((662, 0.0), 2.0, 662), ((1, 10.0), 1e-4, 10_000)
+    for length, latency_s, made in rows:
+        assert pace.one_by_one(*length, latency_s) == made
+
+
+def test_what_a_trial_takes_for_stages_by_themselves() -> None:
+    assert pace.alone_s((0.2, 0.001)) == pytest.approx(0.2 + 0.2 + 2 * (2 * 0.2 + 0.03))
+    assert pace.alone_s((0.001, 0.2)) == pytest.approx(0.2 + 0.001 + 2 * (0.03 + 2 * 0.2))
+    assert pace.alone_s((0.6, 0.0)) == pytest.approx(0.6 + 0.6 + 2 * 0.6)
+
+
+def test_a_first_reply_that_comes_late_makes_no_step_quicker_than_it_is() -> None:
+    rows = (99.0, 0.01, 99.0), (101.0, 0.01, 98.0), (101.0, None, 101.0), (250.0, 0.01, 98.0)
+    for ips, best_s, shown in rows:
+        assert pace.paced(ips, 1, best_s, 98.0) == shown
+        assert pace.paced(8 * ips, 8, best_s, 98.0) == 8 * shown

@@ -1,19 +1,22 @@
-"""The command line as a user meets it."""
+"""The command line as a user meets it; a fault of the program's own is one line, with the place of a log."""
 
 from __future__ import annotations
 
 import inspect
 import os
 import re
+import resource
 import shlex
+import signal
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
-from syrupy.assertion import SnapshotAssertion
 
-from pareto import COMMAND, __version__
+from pareto import COMMAND, __main__, __version__
 from pareto.commands import app
 from pareto.sweep.options import GROUPS, OPTIONS, USUAL
 from tests import REPOSITORY
@@ -98,74 +101,74 @@ BAD_INPUT = {
 
 
 @pytest.mark.parametrize(("arguments", "named"), BAD_INPUT.items(), ids=BAD_INPUT)
-def test_bad_input_is_one_clear_line_and_exit_code_2(
-    arguments: str, named: str, snapshot: SnapshotAssertion
-) -> None:
+def test_bad_input_is_one_clear_line_and_exit_code_2(arguments: str, named: str, snapshot: object) -> None:
     line = refused(*shlex.split(arguments))
     assert named in line
     assert line == snapshot
 
 
-def ran(*argv: str, where: Path = REPOSITORY, **environment: str) -> Ended:
+def ran(
+    *argv: str, where: Path = REPOSITORY, before: Any = None, out: int | None = None, **environment: str
+) -> Ended:
     """How a program of a process of its own ended."""
     env = {**os.environ, "COLUMNS": "80", **environment}
-    done = subprocess.run(argv, cwd=where, capture_output=True, text=True, timeout=120, check=False, env=env)
+    done = subprocess.run(
+        argv,
+        cwd=where,
+        env=env,
+        stdout=out or subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=120,
+        check=False,
+        preexec_fn=before,
+    )
     return Ended(done.returncode, done.stdout, done.stderr)
 
 
-def test_bad_input_ends_the_process_with_exit_code_2() -> None:
-    done = ran(sys.executable, "-m", "pareto", "--modle", "alexnet")
-    assert (done.code, done.out, len(done.err.splitlines())) == (2, "", 1)
-    assert "--modle" in done.err
+def python(code: str) -> Ended:
+    return ran(sys.executable, "-c", code)
 
 
-def test_an_unwritable_results_folder(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
+def test_files_that_do_not_do_are_named_in_one_line(tmp_path: Path, snapshot: object) -> None:
+    """A results folder that cannot be written, and two profiles of one name."""
     (tmp_path / "file").write_text("")
     (tmp_path / "net_of_test_cli.py").write_text(TINY)
     model = f"{tmp_path}/net_of_test_cli.py:build"
     line = refused("--model", model, "--testbed", "simulated", "--out", str(tmp_path / "file"))
     assert str(tmp_path / "file") in line
     assert line == snapshot
+    for folder, delay in (("a", "1ms"), ("b", "2ms")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "lab.yaml").write_text(f"edge_to_server: {{delay: {delay}}}\n")
+    both = f"{tmp_path}/a/lab.yaml,{tmp_path}/b/lab.yaml"
+    line = refused("--model", "alexnet", "--netem", both, "--dry-run")
+    assert "lab" in line
+    assert line == snapshot
 
 
-def test_help_is_quick_because_it_imports_nothing_heavy() -> None:
+def test_bad_input_ends_the_process_with_exit_code_2_and_help_imports_nothing_heavy() -> None:
+    done = ran(sys.executable, "-m", "pareto", "--modle", "alexnet")
+    assert (done.code, done.out, len(done.err.splitlines())) == (2, "", 1)
+    assert "--modle" in done.err
     heavy = ("torch", "pandas", "matplotlib", "paramiko", "pyroute2")
-    done = ran(
-        sys.executable,
-        "-c",
-        "import sys; sys.argv = ['pareto', '--help']\n"
-        "from pareto.commands.app import main\n"
-        "code = main()\n"
-        f"print('IMPORTED', code, [m for m in {heavy!r} if m in sys.modules])",
-    )
+    code = "import sys; sys.argv = ['pareto', '--help']; from pareto.commands.app import main; code = main()"
+    done = python(f"{code}\nprint('IMPORTED', code, [m for m in {heavy!r} if m in sys.modules])")
     assert done.out.endswith("IMPORTED 0 []\n"), done.err
     assert "run" in done.out
 
 
-def test_the_version() -> None:
-    done = command("--version")
-    assert (done.code, done.out) == (0, f"pareto {__version__}\n")
-
-
 def test_what_is_about_to_run_is_said_before_anything_heavy_is_imported() -> None:
     """The first line must come within two seconds; importing torch alone can take longer."""
-    done = ran(
-        sys.executable,
-        "-c",
-        "import sys; sys.argv = ['pareto', '--model', 'mobilnetv2']\n"
-        "sys.modules['torch'] = None\n"
-        "from pareto.commands.app import main\n"
-        "try:\n"
-        "    main()\n"
-        "except ModuleNotFoundError as missing:\n"
-        "    print('THEN', missing.name)",
-    )
+    code = "import sys; sys.argv = ['pareto', '--model', 'mobilnetv2']; sys.modules['torch'] = None\n"
+    code += "from pareto.commands.app import main\ntry: main()\n"
+    done = python(f"{code}except ModuleNotFoundError as missing: print('THEN', missing.name)")
     first, then = done.out.splitlines()
     assert "mobilnetv2 at none" in first
     assert then == "THEN torch"
 
 
-def test_a_dry_run_prints_the_plan_alone(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
+def test_a_dry_run_prints_the_plan_alone(tmp_path: Path, snapshot: object) -> None:
     wanted = "--model squeezenet1_1 --netem 200ms-5mbit --points 0,12 --dry-run"
     done = well(*wanted.split(), "--out", str(tmp_path))
     lines = done.out.splitlines()
@@ -177,6 +180,8 @@ def test_a_dry_run_prints_the_plan_alone(tmp_path: Path, snapshot: SnapshotAsser
 
 
 def test_help_of_the_main_job_has_what_is_usual_and_on_demand_every_option() -> None:
+    done = command("--version")
+    assert (done.code, done.out) == (0, f"pareto {__version__}\n")
     usual, every = command("run", "--help"), command("run", "--help-all")
     assert (usual.code, every.code, usual.err, every.err) == (0, 0, "", "")
     own = dict.fromkeys(("out", "resume", "dry_run", "figures"), USUAL)
@@ -213,12 +218,9 @@ def test_help_is_whole_and_in_groups() -> None:
 
 
 COMPLETED = {
-    "adv": "advise",
-    "--netem lte,200ms-5mbit-": "lte,200ms-5mbit-tbf",
-    "-n sat": "satellite",
-    "run --edge-c": "--edge-cpu",
-    "--rtt-f": "--rtt-floor",
-}
+    "adv": "advise", "--netem lte,200ms-5mbit-": "lte,200ms-5mbit-tbf", "-n sat": "satellite",
+    "run --edge-c": "--edge-cpu", "--rtt-f": "--rtt-floor",
+}  # fmt: skip
 
 
 def test_a_shell_completes_what_is_typed(tmp_path: Path) -> None:
@@ -227,28 +229,117 @@ def test_a_shell_completes_what_is_typed(tmp_path: Path) -> None:
     program.write_text(f'#!/bin/bash\nexec {sys.executable} {REPOSITORY}/pareto/launcher.py pareto "$@"\n')
     program.chmod(0o755)
     lines = [f'eval "$(./{program.name} --show-completion)"']
+    complete = f'_{program.name.replace(".", "")}_completion ./{program.name}; echo "${{COMPREPLY[*]}}"'
     for typed in COMPLETED:
-        lines.append(f"COMP_WORDS=({program.name} {typed}) COMP_CWORD={len(typed.split())}")
-        lines.append(
-            f'_{program.name.replace(".", "")}_completion ./{program.name}; echo "${{COMPREPLY[*]}}"'
-        )
+        lines += [f"COMP_WORDS=({program.name} {typed}) COMP_CWORD={len(typed.split())}", complete]
     done = ran("bash", "-c", "\n".join(lines), where=tmp_path, PYTHONPATH=str(REPOSITORY))
     assert (done.code, done.out.splitlines(), done.err) == (0, [*COMPLETED.values()], "")
 
 
-def test_two_profiles_of_one_name_are_not_mixed_up(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
-    for folder, delay in (("a", "1ms"), ("b", "2ms")):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "lab.yaml").write_text(f"edge_to_server: {{delay: {delay}}}\n")
-    both = f"{tmp_path}/a/lab.yaml,{tmp_path}/b/lab.yaml"
-    line = refused("--model", "alexnet", "--netem", both, "--dry-run")
-    assert "lab" in line
-    assert line == snapshot
-
-
-def test_profiles_are_listed_in_words(snapshot: SnapshotAssertion) -> None:
+def test_profiles_are_listed_in_words(snapshot: object) -> None:
     done = command("netem", "list")
     assert done.code == 0
     listed = dict(line.split(maxsplit=1) for line in done.out.splitlines())
-    assert {"200ms-5mbit", "200ms-5mbit-tbf", "none", "handover"} <= set(listed)
     assert [listed[name] for name in ("200ms-5mbit", "200ms-5mbit-tbf", "none", "handover")] == snapshot
+
+
+# A fault of the program's own, or of its installation
+
+BROKEN = "def broken():\n    raise RuntimeError('a line\\nand \\x1b[31m another')\nbroken()\n"
+PARETO = (sys.executable, "-B", "-m", "pareto")
+
+
+@pytest.mark.parametrize("can_write", [True, False], ids=["log", "no log"])
+def test_a_broken_installation(tmp_path: Path, can_write: bool) -> None:
+    def no_files() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+
+    (tmp_path / "typer.py").write_text(BROKEN)
+    folders = {"PYTHONPATH": str(tmp_path), "XDG_STATE_HOME": f"{tmp_path}/state"}
+    done = ran(*PARETO, "netem", "list", before=None if can_write else no_files, **folders)
+    (line,) = done.err.splitlines()
+    assert (done.code, done.out, line.isprintable()) == (os.EX_SOFTWARE, "", True)
+    assert line.startswith("error: ")
+    assert "RuntimeError: a line and" in line
+    if can_write:
+        (log,) = (tmp_path / "state" / "pareto").iterdir()
+        assert str(log) in line
+        text = log.read_text()
+        assert all(part in text for part in ("Traceback", "in broken", "'netem', 'list'"))
+        assert log.stat().st_mode & 0o77 == 0
+    else:
+        assert "no log file" in line
+        assert "typer.py:2" in line
+        assert not [*(tmp_path / "state").rglob("*.log")]
+
+
+@pytest.mark.parametrize("arguments", [("netem", "list"), ("--help",)])
+def test_a_full_disk_behind_standard_output_and_a_reader_that_has_seen_enough(arguments: tuple[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = ran(*PARETO, *arguments, out=full.fileno())
+    words = "error: what is printed cannot be written: No space left on device\n"
+    assert (done.code, done.err) == (2, words)
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = ran(*PARETO, *arguments, out=writer)
+    os.close(writer)
+    assert (done.code, done.err) == (128 + signal.SIGPIPE, "")
+
+
+def test_a_fault_of_standard_output_is_taken_for_no_other_file_s() -> None:
+    body = "try:\n  print('x', flush=True)\nexcept OSError:\n  return 7"
+    code = f"import sys\nfrom pareto.__main__ import guarded\ndef run():\n{textwrap.indent(body, '  ')}\n"
+    with Path("/dev/full").open("w") as full:
+        assert ran(sys.executable, "-c", f"{code}sys.exit(guarded(run))", out=full.fileno()).code == 2
+
+
+FAULTS = {
+    "thread": ("thread = threading.Thread(target=lambda: 1 / 0); thread.start(); thread.join()", 1),
+    "destructor": ("class It:\n  def __del__(self): raise ValueError\nIt()", 0),
+    "recursion": ("raise RecursionError", 1),
+    "memory": ("raise MemoryError", 1),
+    "memory, as another fault": (
+        "try:\n  [0] * (1 << 60)\nexcept MemoryError:\n  raise ValueError('the model') from None", 1
+    ),
+    "encoding": ("raise UnicodeEncodeError('ascii', '\\udc80', 0, 1, 'no')", 1),
+    "Ctrl-C": ("raise KeyboardInterrupt", 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "lines"), FAULTS.values(), ids=FAULTS)
+def test_nothing_ends_in_a_traceback(tmp_path: Path, body: str, lines: int) -> None:
+    code = f"import sys, threading\nfrom pareto.__main__ import guarded\ndef run():\n  exec({body!r})\n  return 0\n"
+    done = ran(sys.executable, "-c", f"{code}sys.exit(guarded(run))", XDG_STATE_HOME=f"{tmp_path}/state")
+    assert "Traceback" not in done.err
+    assert len(done.err.splitlines()) == lines
+    assert all(line.startswith("error: ") for line in done.err.splitlines())
+    assert ("too little free memory" in done.err) == ("MemoryError" in body)
+
+
+INTERRUPTED = """
+import signal, sys, threading
+from pareto.__main__ import guarded
+class Closing:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+        print("not reached")
+def command():
+    Closing()
+    print("goes on", flush=True)
+    threading.Event().wait(20)
+sys.exit(guarded(command))
+"""
+
+
+def test_an_interruption_that_arrives_in_a_destructor() -> None:
+    assert python(INTERRUPTED) == Ended(130, "goes on\n", "")
+
+
+@pytest.mark.parametrize(("given", "used"), [({}, "1"), ({"OPENBLAS_NUM_THREADS": "2"}, "2")])
+def test_the_analysis_shares_cores(given: dict[str, str], used: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(__main__, "guarded", lambda command: 0)
+    assert __main__.main() == 0
+    assert os.environ.pop("OPENBLAS_NUM_THREADS") == used

@@ -26,23 +26,15 @@ def test_times_are_of_all_hosts_together_request_by_request() -> None:
     assert WORK.times_s("encode_s") == pytest.approx([0.002, 0.005, 0.005, 0.001, 0.001])
     assert WORK.trial_columns() == {"encode_s": pytest.approx(0.005), "decode_s": pytest.approx(0.002)}
     assert WORK.alone([1.0, 1.0, 1.0]) == pytest.approx([0.996, 0.993, 0.99])
-
-
-def test_a_bound_has_the_least_of_both_phases() -> None:
+    # A bound has the least of both phases, each of which has its own requests.
     assert WORK.least_s == pytest.approx({"edge": 0.001, "middle1": 0.001, "server": 0.001})
-    assert (WORK.wire_bytes("edge"), WORK.least_wire_bytes("edge")) == (200, 100)
-    assert (WORK.wire_bytes("middle1"), WORK.least_wire_bytes("middle1")) == (50, 50)
-
-
-def test_each_phase_has_its_own_requests() -> None:
+    bytes_of = {role: (WORK.wire_bytes(role), WORK.least_wire_bytes(role)) for role in ("edge", "middle1")}
+    assert bytes_of == {"edge": (200, 100), "middle1": (50, 50)}
     first, later = WORK.request_columns("edge", slice(3)), WORK.request_columns("edge", slice(3, None))
     assert (first["wire_bytes"], later["wire_bytes"]) == ([100, 300, 200], [90, 110])
     assert later["decode_s"] == pytest.approx([0.002, 0.002])
-    assert WORK.stage_columns("middle1", sends=True) == {
-        "encode_s": 0.001,
-        "decode_s": 0.001,
-        "wire_bytes": 50,
-    }
+    sending = {"encode_s": 0.001, "decode_s": 0.001, "wire_bytes": 50}
+    assert WORK.stage_columns("middle1", sends=True) == sending
     assert WORK.stage_columns("server", sends=False)["wire_bytes"] is None
 
 

@@ -29,17 +29,13 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
 
 def asked(**fields: object) -> Sweep:
     """The sweep of the file; its paths are relative to the folder of the clone."""
-    codec = f"none,{digits.BOTTLENECK}:Bottleneck"
-    return canonical(
-        requested_sweep(digits.SWEEP, {"model": f"{digits.MODEL}:Net", "codec": codec, **fields})
-    )
+    own = {"model": f"{digits.MODEL}:Net", "codec": f"none,{digits.BOTTLENECK}:Bottleneck"}
+    return canonical(requested_sweep(digits.SWEEP, {**own, **fields}))
 
 
 @needs_digits
 @pytest.mark.deep
-def test_training_gives_a_model_that_reads_digits(
-    trained: tuple[Path, float], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_trained_reads_digits(trained: tuple[Path, float], monkeypatch: pytest.MonkeyPatch) -> None:
     folder, right = trained
     assert right > 0.2  # by chance it would be 0.1, with a standard error of 0.016
     monkeypatch.chdir(folder)
@@ -47,8 +43,7 @@ def test_training_gives_a_model_that_reads_digits(
     (name,) = sweep.models
     made = prepare(name, sweep)
     data = load_file(made.data[1].path)
-    assert data["input0"].dtype == torch.uint8
-    assert data["input0"].shape == (360, 1, 3, 96, 96)
+    assert (data["input0"].dtype, data["input0"].shape) == (torch.uint8, (360, 1, 3, 96, 96))
     quality = made.qualities[1]["none"]
     assert (quality.images, quality.top1) == (360, pytest.approx(right, abs=0.01))
     assert made.manifest["dataset"]["labels"] == "names"
@@ -75,16 +70,11 @@ def test_the_learned_codec_sends_a_hundredth_with_the_weights_that_were_trained(
 
 
 @needs_digits
-def test_images_are_held_out_from_all_that_trained_the_model() -> None:
+def test_images_are_held_out_from_all_that_trained_the_model_and_drawn_by_the_seed() -> None:
     script = digits.script()
     shown, hidden = script._parts(torch.arange(90).expand(3, 2, 90))
     assert shown[0, 0].tolist() == [*range(60)]
     assert hidden[0, 0].tolist() == [*range(60, 90)]
-
-
-@needs_digits
-def test_the_same_seed_draws_the_same_images() -> None:
-    script = digits.script()
     every, _ = script.digits(script.package())
     photos = script.photographs(script.package())
     drawn = [script.pictures(every[:4], photos, torch.Generator().manual_seed(seed)) for seed in (3, 3, 4)]
@@ -99,11 +89,7 @@ def test_what_is_written_replaces_what_was_there(tmp_path: Path) -> None:
     model, codec = script.MODEL.build(), torch.nn.Linear(1, 1)
     for image in (7, 8):
         script.save(
-            tmp_path,
-            model,
-            codec,
-            torch.full((1, 3, 2, 2), image, dtype=torch.uint8),
-            torch.tensor([image]),
+            tmp_path, model, codec, torch.full((1, 3, 2, 2), image, dtype=torch.uint8), torch.tensor([image])
         )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bottleneck.pth", "images", "weights.pth"]
     (left,) = (tmp_path / "images").rglob("*.png")
@@ -113,7 +99,7 @@ def test_what_is_written_replaces_what_was_there(tmp_path: Path) -> None:
 
 
 def test_without_the_package_it_says_how_to_get_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, snapshot: str
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, snapshot: object
 ) -> None:
     script = digits.script()
     monkeypatch.setattr(script.importlib.util, "find_spec", lambda name: None)
@@ -125,8 +111,8 @@ def test_without_the_package_it_says_how_to_get_it(
     assert not [*tmp_path.iterdir()]
 
 
-def test_untrained_the_sweep_says_how_to_train(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, snapshot: str
+def test_untrained_it_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, snapshot: object
 ) -> None:
     monkeypatch.chdir(tmp_path)
     named = ("--model", f"{digits.MODEL}:Net", "--codec", f"{digits.BOTTLENECK}:Bottleneck")

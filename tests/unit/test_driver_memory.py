@@ -45,14 +45,8 @@ print(json.dumps({"weights": size, "bare": bare, "peak": mib("VmHWM:") - bare, "
 def test_a_deep_model_takes_little_more_than_its_weights_and_leaves_nothing_behind(tmp_path):
     model = tmp_path / "model_of_test_driver_memory.py"
     model.write_text(MODEL)
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, f"{model}:deep", str(tmp_path / "host")],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    mib = json.loads(done.stdout)
+    argv = [sys.executable, "-c", PROGRAM, f"{model}:deep", str(tmp_path / "host")]
+    mib = json.loads(subprocess.run(argv, cwd=REPOSITORY, stdout=subprocess.PIPE, check=True).stdout)
     assert 100 < mib["weights"] < 150
     assert mib["weights"] < mib["peak"] <= 1.5 * mib["weights"], mib
     assert mib["left"] < 0.5 * mib["weights"], mib

@@ -1,21 +1,30 @@
-"""What a host may report of a trial, and what is refused: a real report with one figure changed."""
+"""The control protocol: what a host may report, what is refused, and a driver with a real child process."""
 
 from __future__ import annotations
 
 import copy
 import json
 import math
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-from syrupy.assertion import SnapshotAssertion
 
+from pareto.hosts.connection import ChildProcess
+from pareto.hosts.session import Session, SessionError, SessionLost
 from pareto.protocol.host_messages import CollectSamples
-from pareto.protocol.jsonlines import plain
+from pareto.protocol.jsonlines import MAX_WAITING_BYTES, plain
 from pareto.protocol.messages import GetFacts
 from pareto.protocol.profile_messages import TimeCodecs, TimeUnits
-from pareto.protocol.trial_messages import GetUsage, RunTrial, WrongOutput
+from pareto.protocol.trial_messages import GetUsage, Progress, RunTrial, WrongOutput
 from pareto.protocol.validation import read
+from tests import REPOSITORY
+from tests.unit.refusals import refusal
 from tests.unit.reported import CODEC_RUNS, SERIES, TRIAL, UNIT_RUNS, USAGE, facts
 
 WRONG: dict[str, tuple[tuple[str | int, ...], Any]] = {
@@ -47,10 +56,13 @@ def test_a_real_one_passes() -> None:
     assert (report.latency_s, report.stages_s) == (TRIAL["latency_s"], (0.002292,))
     assert report.requests.throughput.stages_s[1] == (0.00235,)
     assert json.loads(json.dumps(report, default=plain)) == TRIAL
+    assert read(RunTrial.report, {**TRIAL, "work_s": 1}).work_s == 1.0, "a whole number is a number too"
+    wrong = {"max_abs_error": math.inf, "tolerance": 1e-4}  # as an output of another shape may be
+    assert read(RunTrial.report, wrong) == WrongOutput(math.inf, 1e-4)
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_one_wrong_figure_is_refused_and_named(wrong: str, snapshot: SnapshotAssertion) -> None:
+def test_one_wrong_figure_is_refused_and_named(wrong: str, snapshot: object) -> None:
     place, value = WRONG[wrong]
     report = copy.deepcopy(TRIAL)
     *outer, last = place
@@ -58,19 +70,9 @@ def test_one_wrong_figure_is_refused_and_named(wrong: str, snapshot: SnapshotAss
     for step in outer:
         part = part[step]
     part[last] = value
-    with pytest.raises(ValueError) as refused:
-        read(RunTrial.report, report)
-    assert str(place[0]) in str(refused.value)
-    assert str(refused.value) == snapshot
-
-
-def test_an_output_of_another_shape_may_be_infinitely_wrong() -> None:
-    wrong = {"max_abs_error": math.inf, "tolerance": 1e-4}
-    assert read(RunTrial.report, wrong) == WrongOutput(math.inf, 1e-4)
-
-
-def test_a_whole_number_is_a_number_too() -> None:
-    assert read(RunTrial.report, {**TRIAL, "work_s": 1}).work_s == 1.0
+    line = refusal(ValueError, read, RunTrial.report, report)
+    assert str(place[0]) in line
+    assert line == snapshot
 
 
 WRONG_OF_OTHERS: dict[str, tuple[Any, dict[str, Any]]] = {
@@ -89,8 +91,126 @@ WRONG_OF_OTHERS: dict[str, tuple[Any, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("wrong", WRONG_OF_OTHERS)
-def test_what_cannot_be_is_refused_in_other_reports(wrong: str, snapshot: SnapshotAssertion) -> None:
+def test_what_cannot_be_is_refused_in_other_reports(wrong: str, snapshot: object) -> None:
     kind, report = WRONG_OF_OTHERS[wrong]
-    with pytest.raises(ValueError) as refused:
-        read(kind.report, report)
-    assert str(refused.value) == snapshot
+    assert refusal(ValueError, read, kind.report, report) == snapshot
+
+
+# A driver and a real child process
+
+
+PROGRAM = """
+import os, sys, threading
+from pareto.protocol.jsonlines import Refused, send_so_far, serve
+
+def double(request):
+    print("noise on stdout")
+    return 2 * request["value"]
+
+def work(request):
+    send_so_far({"phase": "warming up", "requests": 1})
+    return "done"
+
+def refuse(request):
+    raise Refused("not today")
+
+def fail(request):
+    raise KeyError("oops")
+
+def die(request):
+    os._exit(3)
+
+def leave(request):
+    sys.exit("somewhere in a library")
+
+def hang(request):
+    threading.Event().wait()
+
+def end():
+    open(sys.argv[1], "w").write("ended")
+
+ops = {"double": double, "work": work, "refuse": refuse, "fail": fail, "die": die, "leave": leave, "hang": hang}
+serve(ops, at_end=end, silence_limit_s=float(sys.argv[2]))
+"""
+
+
+Started = tuple[Session, subprocess.Popen[bytes], Path]
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Iterator[Started]:
+    yield from start(tmp_path, "60")
+
+
+def start(tmp_path: Path, silence_s: str) -> Iterator[Started]:
+    ended = tmp_path / "ended"
+    wire = ChildProcess([sys.executable, "-c", PROGRAM, str(ended), silence_s], cwd=REPOSITORY)
+    yield Session("program", wire), wire.process, ended
+    wire.close()
+
+
+def ends(process: subprocess.Popen[bytes], ended: Path) -> None:
+    """It ends by itself, after its last act."""
+    assert (process.wait(60), ended.read_text()) == (0, "ended")
+
+
+def test_answers_come_whatever_libraries_print_in_any_order(program: Started) -> None:
+    session = program[0]
+    assert session.request("double", value=21) == 42
+    assert session.request("work") == "done"
+    assert session.progress == Progress("warming up", 1)
+    first, second = session.send("double", value=1), session.send("double", value=2)
+    assert (session.report(second), session.report(first)) == (4, 2)
+    session.ping()  # it gets no answer
+    assert session.request("double", value=3) == 6
+
+
+def test_an_error_is_told_and_the_program_lives_on_unless_it_dies(program: Started, snapshot: object) -> None:
+    session = program[0]
+    for op in ("refuse", "fail", "nonsense"):
+        assert refusal(SessionError, session.request, op) == snapshot
+        assert session.request("double", value=1) == 2
+    for op in ([1], {}, 7, None, True, "x" * 10_000):
+        line = refusal(SessionError, session.request, op)
+        assert "unknown request" in line
+        assert len(line) < 100
+    assert session.request("double", value=1) == 2
+    with pytest.raises(SessionLost):
+        session.request("die")
+
+
+def test_a_silent_driver_ends_it(tmp_path: Path) -> None:
+    for session, process, ended in start(tmp_path, "0.5"):
+        session.send("double", value=1)  # where it gets no core for so long, that is all it hears
+        ends(process, ended)
+
+
+LONG = b'{"op": "double", "value": %b}' % (b"9" * 5000)
+LINES = [b"[1]", b"null", b"7", b"{", b"\xff\xfe", b"[" * 100_000, LONG, b'{"id": 3, "op": "leave"}']
+SIGNALS = [signal.SIGTERM, signal.SIGHUP]
+
+
+@pytest.mark.usefixtures("heeds_hangups")
+@pytest.mark.parametrize("what", [None, *SIGNALS, *LINES], ids=lambda what: str(what)[:40])
+def test_it_ends_after_its_last_act(program: Started, what: bytes | int | None) -> None:
+    """By end of file, a signal, a line that is no request, and a handler that ends the thread."""
+    session, process, ended = program
+    session.request("double", value=1)
+    if what is None:
+        session.close()
+    elif isinstance(what, bytes):
+        session._program.send(what + b"\n")
+    else:
+        os.kill(process.pid, what)
+    ends(process, ended)
+
+
+@pytest.mark.parametrize("between", [b"", b'"}\n{"op": "hang", "more": "'])
+def test_nobody_decides_how_much_is_kept(program: Started, between: bytes) -> None:
+    """Neither by a line without end nor by more requests than are answered."""
+    session, process, ended = program
+    with pytest.raises(OSError):
+        session._program.send(b'{"op": "hang", "more": "')
+        for _ in range(2 * MAX_WAITING_BYTES // (1 << 20)):
+            session._program.send(b"x" * (1 << 20) + between)
+    ends(process, ended)

@@ -14,28 +14,18 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from syrupy.assertion import SnapshotAssertion
 
 from pareto.analysis import model_profile
 from pareto.basics.console import console
 from pareto.commands import unit_times as profiling
 from pareto.hosts.host import EDGE, SERVER, TestbedError
 from pareto.hosts.session import SessionLost
-from pareto.hosts.testbed import Testbed
 from pareto.models.prepare import recipe
 from pareto.partitions import model as partitioned
 from pareto.partitions import registry
 from pareto.predict import backend_costs, model_profiles
 from pareto.predict.backend_costs import QUICK, THOROUGH, USUAL
-from pareto.predict.model_profiles import (
-    KeptProfile,
-    age,
-    difference,
-    estimate_s,
-    folder_of,
-    on_testbed,
-    spares_s,
-)
+from pareto.predict.model_profiles import KeptProfile, age, difference, estimate_s, folder_of, spares_s
 from pareto.predict.model_times import at_once, unit_times
 from pareto.protocol.constants import GOODPUT
 from pareto.protocol.errors import UserError
@@ -62,13 +52,15 @@ FACTS = {
 }
 
 
+def facts_of_hosts() -> dict[str, dict[str, Any]]:
+    return {role: dict(of) for role, of in FACTS.items()}
+
+
 @dataclass
 class FakeWorkers:
     """Times unit k at k ms on the edge and a tenth of that on the server, whatever the batch."""
 
-    hosts: dict[str, dict[str, Any]] = field(
-        default_factory=lambda: {role: dict(of) for role, of in FACTS.items()}
-    )
+    hosts: dict[str, dict[str, Any]] = field(default_factory=facts_of_hosts)
     requests: list[tuple[str, str, TimeUnits]] = field(default_factory=list)
     together: list[int] = field(default_factory=list)
     opened_for: list[list[str]] = field(default_factory=list)
@@ -118,6 +110,10 @@ def remotes() -> dict[str, StandIn]:
     return {role: StandIn(host, lambda _: FarEnd({})) for role, host in HOSTS.items()}
 
 
+def plain(words: str, folder: Path | None = None) -> str:
+    return re.sub(r"\d+ s ago", "N s ago", words.replace(str(folder), "FOLDER").replace(NAME, "MODEL"))
+
+
 @pytest.fixture
 def workers() -> FakeWorkers:
     return FakeWorkers()
@@ -133,27 +129,14 @@ def measure(
     """The profile of a small model on a testbed of stand-ins, and what is printed meanwhile."""
     monkeypatch.setattr(model_profiles, "prepare", lambda name, _: name)
 
-    def run(
-        bed: Testbed | None = None, *, fresh: bool = False, spares_s: float | None = None, **options: Any
-    ) -> tuple[KeptProfile, str]:
-        opened = bed or bed_of(remotes(), is_local=True, shaper=FakeShaper())
+    def run(bed: Any = None, *, fresh: bool = False, spares_s: float | None = None, **options: Any):
         monkeypatch.setattr(backend_costs, "Ends", lambda *_: FakeEnds())
         wanted = sweep(**{"backend": "tcp,rpc", "testbed": "local", **options})
         capsys.readouterr()
-        try:
-            kept = on_testbed(
-                console(),
-                wanted,
-                opened,
-                cast(Workers, workers),
-                {},
-                tmp_path / "profiles",
-                fresh=fresh,
-                spares_s=spares_s,
-                show=workers.shown.append,
-            )
-        finally:
-            opened.close()
+        with closing(bed or bed_of(remotes(), is_local=True, shaper=FakeShaper())) as opened:
+            on = console(), wanted, opened, cast(Workers, workers), {}, tmp_path / "profiles"
+            show = workers.shown.append
+            kept = model_profiles.on_testbed(*on, fresh=fresh, spares_s=spares_s, show=show)
         return kept[registry.canonical(wanted.models[0])], " ".join(capsys.readouterr().out.split())
 
     return run
@@ -164,28 +147,21 @@ def test_every_device_is_measured_at_every_batch_size(workers: FakeWorkers, meas
     asked = [(role, request.batch_size, request.cpu) for _, role, request in workers.requests]
     assert asked == [(EDGE, 1, 0.5), (SERVER, 1, 1.0), (EDGE, 4, 0.5), (SERVER, 4, 1.0)]
     profile = kept.profile
-    assert kept.is_new
-    edge = profile.of(EDGE, 4)
+    edge, server = profile.of(EDGE, 4), profile.of(SERVER, 1)
     assert edge.median_s == pytest.approx([1e-3 * (number + 1) for number in range(UNITS)])
-    assert (edge.low_s < edge.median_s).all()
-    assert (edge.median_s < edge.high_s).all()
-    assert (edge.least_s < edge.low_s).all()
+    assert ((edge.least_s < edge.low_s) & (edge.low_s < edge.median_s) & (edge.median_s < edge.high_s)).all()
     assert edge.difference == pytest.approx(0)
-    assert (edge.cpu, profile.of(SERVER, 1).cpu) == (0.5, 1.0)
+    assert (edge.cpu, server.cpu, server.device, server.threads) == (0.5, 1.0, "cuda:0", 2)
     assert workers.shares == {EDGE: 0.5, SERVER: 1.0}
     assert workers.sent == [(NAME, True)], "each host runs all units"
-    assert (profile.of(SERVER, 1).device, profile.of(SERVER, 1).threads) == ("cuda:0", 2)
-    assert profile.hosts[EDGE]["peak_flops"] == 1e9
-    assert len(profile.points) == POINTS
+    assert (kept.is_new, profile.hosts[EDGE]["peak_flops"], len(profile.points)) == (True, 1e9, POINTS)
     assert profile.flops.sum() > 0
     assert age(profile) < timedelta(minutes=5)  # type: ignore[operator]
     read = model_profile.read(kept.folder)
     assert (read.points, read.graph_digest) == (profile.points, profile.graph_digest)
 
 
-def test_local_backends_are_timed_without_a_profile_and_with_a_usual_one(
-    measure: Measure,
-) -> None:
+def test_backends_are_timed_without_a_profile_and_with_a_usual_one(measure: Measure) -> None:
     shaper = FakeShaper()
     kept, _ = measure(bed_of(remotes(), is_local=True, shaper=shaper))
     assert shaper.applied == [Profile("none"), USUAL, Profile("none")]
@@ -193,40 +169,31 @@ def test_local_backends_are_timed_without_a_profile_and_with_a_usual_one(
     bare, slowed = kept.profile.cost("edge-server", "rpc").parts
     assert bare.link_s.tolist() == [0.0] * THOROUGH.payloads
     assert slowed.link_s == pytest.approx(0.01 + 8 / GOODPUT * bare.payload_bytes / 100e6)
-
-
-def test_a_real_link_is_probed(measure: Measure) -> None:
-    kept, _ = measure(bed_of(remotes(), is_local=False))
-    tcp = kept.profile.cost("edge-server", "tcp")
+    tcp = measure(bed_of(remotes(), is_local=False), fresh=True)[0].profile.cost("edge-server", "tcp")
     assert tcp.link_s == pytest.approx(0.002 + 8 * tcp.payload_bytes / 8e6)
 
 
 def test_energy_is_that_of_a_run_where_there_is_a_sensor(workers: FakeWorkers, measure: Measure) -> None:
     workers.hosts[EDGE]["sensors"] = {"energy_j": "powercap"}
-    kept, _ = measure(bed_of(remotes(), is_local=False))
-    assert kept.profile.of(EDGE, 1).energy_j == pytest.approx(5.0 * 2 / 20)
-    assert np.isnan(kept.profile.of(SERVER, 1).energy_j)
+    profile = measure(bed_of(remotes(), is_local=False))[0].profile
+    assert profile.of(EDGE, 1).energy_j == pytest.approx(5.0 * 2 / 20)
+    assert np.isnan(profile.of(SERVER, 1).energy_j)
     assert [request.steady_s > 0 for _, _, request in workers.requests] == [True, False]
-    assert np.isnan(measure(fresh=True)[0].profile.of(EDGE, 1).energy_j), (
-        "hosts on one machine share its sensors"
-    )
+    shared = measure(fresh=True)[0].profile
+    assert np.isnan(shared.of(EDGE, 1).energy_j), "hosts on one machine share its sensors"
 
 
-def test_what_is_measured_is_shown_meanwhile(
-    workers: FakeWorkers, measure: Measure, snapshot: SnapshotAssertion
-) -> None:
-    measure()
-    assert [words.replace(NAME, "MODEL") for words in workers.shown] == snapshot
-
-
-def test_a_profile_is_used_again(workers: FakeWorkers, measure: Measure, snapshot: SnapshotAssertion) -> None:
+def test_a_profile_is_shown_and_used_again(workers: FakeWorkers, measure: Measure, snapshot: object) -> None:
     first, _ = measure()
+    assert [plain(words) for words in workers.shown] == snapshot
     again, words = measure()
-    assert (again.is_new, again.folder) == (False, first.folder)
-    assert len(workers.requests) == 2
-    assert re.sub(r"\d+ s ago", "N s ago", words.replace(NAME, "MODEL")) == snapshot
-    assert measure(fresh=True)[0].is_new
-    assert len(workers.requests) == 4
+    assert (again.is_new, again.folder, len(workers.requests)) == (False, first.folder, 2)
+    assert plain(words) == snapshot
+    assert (measure(fresh=True)[0].is_new, len(workers.requests)) == (True, 4)
+    workers.hosts[SERVER]["cuda"] = {"name": "H200"}
+    again, words = measure()
+    assert again.is_new, "of another device"
+    assert plain(words) == snapshot
 
 
 @pytest.mark.parametrize(
@@ -236,6 +203,15 @@ def test_a_profile_is_used_again(workers: FakeWorkers, measure: Measure, snapsho
 def test_another_setting_has_a_folder_of_its_own(measure: Measure, options: dict[str, Any]) -> None:
     usual = {"granularity": "op"} if "granularity" in options else {}
     assert measure(**usual)[0].folder != measure(**options)[0].folder
+
+
+def test_what_is_the_default_is_no_other_setting(tmp_path: Path) -> None:
+    def folder(**options: Any) -> Path:
+        return folder_of(tmp_path, sweep(testbed="local", **options), outline)
+
+    outline = partitioned.outline(recipe(NAME, sweep()))
+    assert folder() == folder(hosts=2, threads=1)
+    assert folder() not in (folder(hosts=3), folder(congestion="bbr"))
 
 
 LONG_AGO = timedelta(days=3, hours=2)
@@ -252,38 +228,22 @@ def made_at(when: str | timedelta) -> Callable[[Path], None]:
     return damage
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        made_at(LONG_AGO),
-        made_at("2999-01-01T00:00:00+00:00"),
-        made_at("2026-01-01T00:00:00"),
-        lambda folder: (folder / "backends.csv").unlink(),
-        lambda folder: (folder / "profile.csv").write_text("nothing\n"),
-    ],
-    ids=["too old", "of the future", "without a zone", "without a file", "damaged"],
-)
-def test_what_does_not_count_is_said_and_made_anew(
-    measure: Measure,
-    damage: Callable[[Path], None],
-    snapshot: SnapshotAssertion,
-) -> None:
+DAMAGES = {
+    "too old": made_at(LONG_AGO), "of the future": made_at("2999-01-01T00:00:00+00:00"),
+    "without a zone": made_at("2026-01-01T00:00:00"),
+    "without a file": lambda folder: (folder / "backends.csv").unlink(),
+    "damaged": lambda folder: (folder / "profile.csv").write_text("nothing\n"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_what_does_not_count_is_said_and_made_anew(measure: Measure, damage: Any, snapshot: object) -> None:
     first, _ = measure()
     damage(first.folder)
     again, words = measure()
     assert again.is_new
-    assert words.replace(str(first.folder), "FOLDER").replace(NAME, "MODEL") == snapshot
+    assert plain(words, first.folder) == snapshot
     assert not measure()[0].is_new, "it has taken its place"
-
-
-def test_another_device_is_said_and_measured(
-    workers: FakeWorkers, measure: Measure, snapshot: SnapshotAssertion
-) -> None:
-    measure()
-    workers.hosts[SERVER]["cuda"] = {"name": "H200"}
-    again, words = measure()
-    assert again.is_new
-    assert words.replace(NAME, "MODEL") == snapshot
 
 
 def test_which_cores_a_host_has_is_no_difference() -> None:
@@ -301,19 +261,17 @@ def test_which_cores_a_host_has_is_no_difference() -> None:
     [
         ("lost", True, "the profile broke off: edge ended"),
         ("units", UNITS - 1, f"edge reports {UNITS - 1} units"),
+        ("", None, "cannot write"),
     ],
 )
-def test_a_host_that_is_lost_or_has_other_units_ends_it(
-    workers: FakeWorkers, measure: Measure, fault: str, value: Any, words: str
+def test_a_host_that_is_lost_or_has_other_units_or_a_folder_that_cannot_be_written_ends_it(
+    workers: FakeWorkers, measure: Measure, tmp_path: Path, fault: str, value: Any, words: str
 ) -> None:
-    setattr(workers, fault, value)
-    with pytest.raises(TestbedError, match=words):
-        measure()
-
-
-def test_a_folder_that_cannot_be_written_is_one_line(measure: Measure, tmp_path: Path) -> None:
-    (tmp_path / "profiles").write_text("a file")
-    with pytest.raises(UserError, match="cannot write"):
+    if fault:
+        setattr(workers, fault, value)
+    else:
+        (tmp_path / "profiles").write_text("a file")
+    with pytest.raises(TestbedError if fault else UserError, match=words):
         measure()
 
 
@@ -321,20 +279,15 @@ SEARCH = {"spares_s": 1e6}
 """Of a profile that may take as long as it will."""
 
 
-def test_a_search_measures_with_less_care_and_all_hosts_at_once(
-    workers: FakeWorkers, measure: Measure
-) -> None:
+def test_a_search_measures_with_less_care_and_hosts_at_once(workers: FakeWorkers, measure: Measure) -> None:
     brief, _ = measure(**SEARCH)
-    assert workers.together == [2]
-    assert {(request.runs, request.seconds) for *_, request in workers.requests} == {
-        (QUICK.runs, QUICK.seconds)
-    }
+    asked = {(request.runs, request.seconds) for *_, request in workers.requests}
+    assert (workers.together, asked) == ([2], {(QUICK.runs, QUICK.seconds)})
     assert not workers.shares, "what a device reaches at best orders no cells"
     assert len(brief.profile.cost("edge-server", "tcp").payload_bytes) == 2 * QUICK.payloads
     whole, words = measure()
     assert "a search made it, with less care" in words
-    assert whole.is_new
-    assert workers.together == [2, 1, 1]
+    assert (whole.is_new, workers.together) == (True, [2, 1, 1])
     assert {request.runs for *_, request in workers.requests[2:]} == {THOROUGH.runs}
     assert not measure(**SEARCH)[0].is_new, "a search takes what is better than it needs"
 
@@ -357,57 +310,47 @@ def test_what_backends_add_is_measured_once_for_all_models(workers: FakeWorkers,
     third, _ = measure(**SEARCH, batch_size="4", backend="tcp")
     assert second.is_new
     assert len(workers.opened_for) == opened
+    trip_s = first.profile.cost("edge-server", "tcp").trip_s
     for kept, backends in ((second, ["tcp", "rpc"]), (third, ["tcp"])):
         assert [cost.backend for cost in kept.profile.backends] == backends
-        assert kept.profile.cost("edge-server", "tcp").trip_s == pytest.approx(
-            first.profile.cost("edge-server", "tcp").trip_s
-        )
-        assert model_profile.read(kept.folder).backends_at == first.profile.made_at, (
-            "not of the second's copy"
-        )
+        assert kept.profile.cost("edge-server", "tcp").trip_s == pytest.approx(trip_s)
+        kept_at = model_profile.read(kept.folder).backends_at
+        assert kept_at == first.profile.made_at, "not of the second's copy"
     made_at(LONG_AGO)(first.folder)
+    since = (datetime.now(timezone.utc) - timedelta(hours=30)).isoformat()
+    as_old = age(replace(second.profile, backends_at=since))
+    assert as_old is not None and as_old > timedelta(hours=29), "as its oldest part"
     fourth, _ = measure(**SEARCH, batch_size="8")
     assert fourth.profile.backends_at == "", "a copy is no source: what it has may be of any age"
 
 
 @pytest.mark.parametrize(
-    "options", [{"fresh": True}, {"edge_cpu": 0.5}, {"backend": "tcp,rpc,tcp:4"}, {"congestion": "bbr"}]
+    ("options", "torch"),
+    [
+        *((option, "2.13") for option in ({"fresh": True}, {"edge_cpu": 0.5}, {"congestion": "bbr"})),
+        *(({"backend": "tcp,rpc,tcp:4"}, "2.13"), ({}, "2.14")),
+    ],
 )
-def test_on_other_links_or_by_other_backends_it_is_measured_anew(
-    workers: FakeWorkers, measure: Measure, options: dict[str, Any]
+def test_on_other_links_or_hosts_or_by_other_backends_it_is_measured_anew(
+    workers: FakeWorkers, measure: Measure, options: dict[str, Any], torch: str
 ) -> None:
+    workers.hosts[SERVER]["torch"] = "2.13"
     measure(**SEARCH)
     opened = len(workers.opened_for)
+    workers.hosts[SERVER]["torch"] = torch
     assert measure(**SEARCH, batch_size="2", **options)[0].profile.backends_at == ""
     assert len(workers.opened_for) > opened
 
 
-def test_what_backends_add_on_other_hosts_is_not_taken(workers: FakeWorkers, measure: Measure) -> None:
-    measure(**SEARCH)
-    workers.hosts[SERVER]["torch"] = "2.14"
-    assert measure(**SEARCH, batch_size="2")[0].profile.backends_at == ""
-
-
-def test_a_profile_is_as_old_as_its_oldest_part(measure: Measure) -> None:
-    made = measure(**SEARCH)[0].profile
-    assert age(made) < timedelta(minutes=5)  # type: ignore[operator]
-    since = (datetime.now(timezone.utc) - timedelta(hours=30)).isoformat()
-    assert age(replace(made, backends_at=since)) > timedelta(hours=29)  # type: ignore[operator]
-
-
 def test_no_profile_is_made_that_takes_longer_than_it_spares(
-    workers: FakeWorkers,
-    measure: Measure,
-    capsys: pytest.CaptureFixture[str],
-    snapshot: SnapshotAssertion,
+    workers: FakeWorkers, measure: Measure, capsys: pytest.CaptureFixture[str], snapshot: object
 ) -> None:
     with pytest.raises(KeyError):
         measure(spares_s=2.5)
     assert " ".join(capsys.readouterr().out.split()) == snapshot
     assert (workers.requests, workers.sent) == ([], [])
     measure(**SEARCH)
-    kept, _ = measure(spares_s=0.0)
-    assert not kept.is_new, "one that is kept takes no time"
+    assert not measure(spares_s=0.0)[0].is_new, "one that is kept takes no time"
 
 
 def test_the_estimate_knows_what_is_there_already() -> None:
@@ -422,37 +365,23 @@ def test_a_profile_spares_cells_beyond_the_likeliest_until_rounds_would_tell() -
 
     def planned(points: int, rounds: int, netems: tuple[str, ...] = ("wifi",)) -> Plan:
         cells = [Cell("net", (point,), "", "tcp", netem, 1) for netem in netems for point in range(points)]
-        return Plan(
-            tuple(
-                Trial(cell, number, 0.1, 1.0 + cell.cuts[0], EFFORT)
-                for number in range(1, rounds + 1)
-                for cell in cells
-            ),
-            rounds,
-        )
+        every = [(cell, number) for number in range(1, rounds + 1) for cell in cells]
+        return Plan(tuple(Trial(*each, 0.1, 1.0 + each[0].cuts[0], EFFORT) for each in every), rounds)
 
-    assert spares_s(planned(5, 6)) == 0.0
-    assert spares_s(planned(8, 6)) == 0.0
-    assert spares_s(planned(10, 1)) == 9.0 + 10.0
-    assert spares_s(planned(10, 6)) == 2 * (9.0 + 10.0)
-    assert spares_s(planned(10, 6, ("wifi", "lte"))) == 4 * (9.0 + 10.0)
+    spared = [spares_s(planned(*of)) for of in ((5, 6), (8, 6), (10, 1), (10, 6), (10, 6, ("wifi", "lte")))]
+    assert spared == [0.0, 0.0, 9.0 + 10.0, 2 * (9.0 + 10.0), 4 * (9.0 + 10.0)]
 
 
-def test_units_add_up_to_the_median_run() -> None:
+def test_units_add_up_to_the_median_run_and_quantiles_are_over_runs() -> None:
     units_s = [[1.0 + (number % 3 == unit) for unit in range(3)] for number in range(12)]
     times = unit_times(EDGE, {}, 1, 1.0, UnitRuns(units_s, [4.0] * 12, [0.0] * 12, None, None, 0))
     assert times.median_s.tolist() == pytest.approx([4 / 3] * 3), "each is slow in a third of the runs"
-    assert times.difference == pytest.approx(0)
-    assert times.least_s.tolist() == [1.0] * 3
+    assert (times.difference, times.least_s.tolist()) == (pytest.approx(0), [1.0] * 3)
     nothing = UnitRuns([[0.0, 0.0]] * 6, [1e-9] * 6, [0.0] * 6, None, None, 0)
     assert unit_times(EDGE, {}, 1, 1.0, nothing).median_s.tolist() == [0.0, 0.0]
-
-
-def test_medians_and_quantiles_are_over_runs() -> None:
     units_s = [[1.0 + number, 10.0] for number in range(21)]
     times = unit_times(EDGE, {}, 1, 1.0, UnitRuns(units_s, [13.0] * 21, [0.5] * 21, [5, 7], None, 0))
-    assert times.median_s.tolist() == [11.0, 10.0]
-    assert times.least_s.tolist() == [2.0, 10.0]
+    assert (times.median_s.tolist(), times.least_s.tolist()) == ([11.0, 10.0], [2.0, 10.0])
     assert times.whole_s == (13.0, 13.0, 13.0, 12.0), "the last one is of the runs with marks"
     assert (times.outside_s, times.after_pause_s) == (0.5, 0.0)
     paused = UnitRuns(units_s, [13.0] * 21, [0.5] * 21, None, None, 0, [13.0, 14.5, 20.0])
@@ -468,7 +397,6 @@ def test_a_simulated_testbed_has_profiles_too(tmp_path: Path) -> None:
     assert kept.folder == folder_of(tmp_path, wanted, outline, load(wanted.testbed).record())
     assert model_profile.read(kept.folder).batch_sizes == (1, 2)
     assert kept.profile.activation_bytes.sum() > 0
-    assert isinstance(outline, partitioned.Outline)
 
 
 def test_a_model_that_is_not_there_costs_no_testbed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -483,11 +411,3 @@ def test_one_batch_of_images_is_prepared(measure: Measure, monkeypatch: pytest.M
     monkeypatch.setattr(model_profiles, "prepare", prepare)
     measure(batch_size="1,8")
     assert [call.args[1].images for call in prepare.call_args_list] == [8]
-
-
-def test_what_is_the_default_is_no_other_setting(tmp_path: Path) -> None:
-    outline = partitioned.outline(recipe(NAME, sweep()))
-    plain_folder = folder_of(tmp_path, sweep(testbed="local"), outline)
-    assert plain_folder == folder_of(tmp_path, sweep(testbed="local", hosts=2, threads=1), outline)
-    assert plain_folder != folder_of(tmp_path, sweep(testbed="local", hosts=3), outline)
-    assert plain_folder != folder_of(tmp_path, sweep(testbed="local", congestion="bbr"), outline)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -15,10 +14,9 @@ from pareto.commands import needs
 from pareto.hosts.local import rights
 from tests import REPOSITORY
 from tests.less_than_root import container
+from tests.unit.test_cli import ran
 
 RUN = "--model mobilenetv2 --netem lte"
-
-
 BUILDS = f"""
 {RUN}
 run {RUN}
@@ -55,25 +53,21 @@ run nothing.yaml
 """
 
 
-@pytest.mark.parametrize("arguments", BUILDS.split("\n")[1:-1])
-def test_what_builds_the_local_testbed(arguments: str, sweep: Path) -> None:
-    assert needs.local_testbed(arguments.format(sweep=sweep).split())
+@pytest.mark.parametrize("arguments", [*BUILDS.split("\n")[1:-1], *BUILDS_NOT.split("\n")[:-1]])
+def test_what_builds_the_local_testbed_and_what_does_not(arguments: str, tmp_path: Path) -> None:
+    sweep, lab, folder = (tmp_path / name for name in ("sweep.yaml", "elsewhere.yaml", "run"))
+    sweep.write_text("model: alexnet\nnetem: lte\n")
+    lab.write_text("model: alexnet\ntestbed: 'lab.yaml'  # two hosts\n")
+    folder.mkdir()
+    (folder / "manifest.json").write_text('{"sweep": {"testbed": "lab.yaml"}}')
+    words = arguments.format(sweep=sweep, lab=lab, folder=folder).split()
+    assert needs.local_testbed(words) == (arguments in BUILDS.split("\n")[1:-1])
 
 
-@pytest.mark.parametrize("arguments", BUILDS_NOT.split("\n")[:-1])
-def test_what_does_not(arguments: str, lab: Path, folder: Path) -> None:
-    assert not needs.local_testbed(arguments.format(lab=lab, folder=folder).split())
-
-
-def test_a_run_that_goes_on_needs_what_it_was_begun_with(folder: Path) -> None:
-    (folder / "manifest.json").write_text(json.dumps({"sweep": {"testbed": "local"}}))
-    assert needs.local_testbed(["--resume", str(folder)])
-
-
-@pytest.mark.parametrize("content", ["", "[]", '{"sweep": 3}', "[" * 100_000, "\xff"])
-def test_what_a_folder_says_may_be_anything(folder: Path, content: str) -> None:
-    (folder / "manifest.json").write_text(content, encoding="latin-1")
-    assert not needs.local_testbed(["--resume", str(folder)])
+def test_a_run_that_goes_on_needs_what_it_was_begun_with(tmp_path: Path) -> None:
+    for content in ('{"sweep": {"testbed": "local"}}', "", "[]", '{"sweep": 3}', "[" * 100_000, "\xff"):
+        (tmp_path / "manifest.json").write_text(content, encoding="latin-1")
+        assert needs.local_testbed(["--resume", str(tmp_path)]) == ("local" in content), content[:30]
 
 
 def test_what_builds_no_testbed_needs_no_ssh_server(
@@ -93,27 +87,16 @@ def test_a_container_that_refuses_the_testbed_says_so_before_anything_is_install
     place = container(user_namespaces=False)
     if subprocess.run([*place, "true"], check=False, capture_output=True).returncode:
         pytest.skip("forbids user namespaces in one of its own, and may make none")
-    done = subprocess.run(
-        [*place, tmp_path / "pareto.sh", *RUN.split()],
-        env={**os.environ, "PYTHON": sys.executable},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 2
-    (line,) = done.stderr.splitlines()
+    done = ran(*place, f"{tmp_path}/pareto.sh", *RUN.split(), PYTHON=sys.executable)
+    assert done.code == 2
+    (line,) = done.err.splitlines()
     assert "docker run --cap-add NET_ADMIN --cap-add SYS_ADMIN" in line
     assert "--testbed FILE" in line
     assert not (tmp_path / ".venv").exists()
 
 
-@pytest.mark.parametrize(
-    ("uv_succeeds", "installed_by"), [(True, ["uv"]), (False, ["uv", "pip"])], ids=["uv", "pip after uv"]
-)
-def test_packages_are_installed_by_uv_or_else_by_pip(
-    tmp_path: Path, uv_succeeds: bool, installed_by: list[str]
-) -> None:
+@pytest.mark.parametrize(("uv_succeeds", "installed_by"), [(True, ["uv"]), (False, ["uv", "pip"])])
+def test_uv_installs_or_else_pip(tmp_path: Path, uv_succeeds: bool, installed_by: list[str]) -> None:
     """In a clone whose .venv is there and empty; uv and the interpreter in .venv note what they are asked for."""
     clone(tmp_path)
     log = tmp_path / "log"
@@ -124,19 +107,14 @@ def test_packages_are_installed_by_uv_or_else_by_pip(
         program.parent.mkdir(parents=True, exist_ok=True)
         program.write_text(f"""#!/bin/sh\necho "$0 $*" >>{log}\n{ending}\n""")
         program.chmod(0o755)
-    done = subprocess.run(
-        [tmp_path / "pareto.sh", "--version"],
-        env={**os.environ, "PYTHON": sys.executable, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+    path = f"{tmp_path}/bin:{os.environ['PATH']}"
+    done = ran(f"{tmp_path}/pareto.sh", "--version", PYTHON=sys.executable, PATH=path)
+    assert done.code == 0
     calls = [line for line in log.read_text().splitlines() if " install " in line]
     assert ["uv" if "/bin/uv" in call else "pip" for call in calls] == installed_by
     assert "--torch-backend=auto" in calls[0]
     assert all("requirements.txt" in call for call in calls)
-    assert len(done.stderr.splitlines()) == len(installed_by), "a line for each"
+    assert len(done.err.splitlines()) == len(installed_by), "a line for each"
     assert log.read_text().splitlines()[-1].endswith("launcher.py pareto --version")
 
 
@@ -149,25 +127,3 @@ def clone(folder: Path) -> None:
         (folder / file).parent.mkdir(exist_ok=True)
         shutil.copy(REPOSITORY / file, folder / file)
     shutil.copytree(REPOSITORY / "pareto/hosts", folder / "pareto/hosts")
-
-
-@pytest.fixture
-def sweep(tmp_path: Path) -> Path:
-    file = tmp_path / "sweep.yaml"
-    file.write_text("model: alexnet\nnetem: lte\n")
-    return file
-
-
-@pytest.fixture
-def lab(tmp_path: Path) -> Path:
-    file = tmp_path / "elsewhere.yaml"
-    file.write_text("model: alexnet\ntestbed: 'lab.yaml'  # two hosts\n")
-    return file
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    run = tmp_path / "run"
-    run.mkdir()
-    (run / "manifest.json").write_text(json.dumps({"sweep": {"testbed": "lab.yaml"}}))
-    return run

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -24,6 +25,7 @@ from pareto.sweep.checked_sweep import make_sweep
 from pareto.sweep.sweep import Sweep
 from tests import REPOSITORY
 from tests.digits import needs_digits
+from tests.unit.refusals import refusal
 
 TEXT = """
 class Numbers:
@@ -50,16 +52,10 @@ def written(folder: Path, **parts: object) -> str:
     return f"{file}:Numbers"
 
 
-# What it says of its samples
-
-
 def test_it_is_made_with_the_path_and_read_only_where_a_sample_is_chosen(tmp_path: Path) -> None:
-    name = written(
-        tmp_path,
-        more="self.read = (path / 'read').open('a') if path else None",
-        first="print(number, file=self.read, flush=True)",
-    )
-    made = open_named(name, tmp_path)
+    more = "self.read = (path / 'read').open('a') if path else None"
+    first = "print(number, file=self.read, flush=True)"
+    made = open_named(written(tmp_path, more=more, first=first), tmp_path)
     assert len(made.samples) == 12
     assert (tmp_path / "read").read_text() == ""
     chosen = made.chosen(0, 4)
@@ -67,62 +63,43 @@ def test_it_is_made_with_the_path_and_read_only_where_a_sample_is_chosen(tmp_pat
     assert [sample.read() % 3 for sample in chosen.samples] == [sample.label for sample in chosen.samples]
 
 
-def test_labels_without_names_are_the_models_numbers(tmp_path: Path) -> None:
-    chosen = open_named(written(tmp_path), None).chosen(0, 12)
-    assert chosen.classes == ("0", "1", "2")
-
-
-def test_names_of_classes_and_targets_spread_the_samples_as_those_of_folders(tmp_path: Path) -> None:
+def test_what_it_says_of_classes(tmp_path: Path) -> None:
+    """Labels without names are the model's numbers; names and targets spread the samples as those of folders."""
+    assert open_named(written(tmp_path), None).chosen(0, 12).classes == ("0", "1", "2")
     spread = {"classes": ["a", "b", "c"], "more": "self.targets = [number % 3 for number in range(12)]"}
     chosen = open_named(written(tmp_path, **spread), None).chosen(0, 6)
     assert chosen.classes == ("a", "b", "c")
     assert sorted(sample.label for sample in chosen.samples if sample.label is not None) == [0, 0, 1, 1, 2, 2]
-
-
-def test_samples_without_labels(tmp_path: Path) -> None:
     chosen = open_named(written(tmp_path, classes=["a"], sample="number, None"), None).chosen(0, 6)
     assert (chosen.classes, {sample.label for sample in chosen.samples}) == ((), {None})
 
 
-@pytest.mark.parametrize(
-    "parts",
-    [
-        {"more": "raise OSError('no\\ndisk')"},
-        {"length": "0"},
-        {"length": "1 / 0"},
-        {"sample": "number"},
-        {"first": "raise KeyError('gone')"},
-        {"sample": "number, 'cat'"},
-        {"sample": "number, -1"},
-        {"sample": "number, 10 ** 9"},
-        {"sample": "number, 3", "classes": ["a", "b"]},
-        {"sample": "number, None if number % 2 else 0"},
-        {"more": "self.targets = [1, 2]"},
-    ],
-    ids=lambda parts: " ".join(f"{key}={value}" for key, value in parts.items()),
-)
-def test_what_is_wrong_with_it_is_one_line_that_names_it(
-    parts: dict[str, object], tmp_path: Path, snapshot: object
-) -> None:
-    assert fault(tmp_path, lambda: open_named(written(tmp_path, **parts), None).chosen(0, 12)) == snapshot
+WRONG = [
+    {"more": "raise OSError('no\\ndisk')"},
+    *({"length": "0"}, {"length": "1 / 0"}, {"first": "raise KeyError('gone')"}),
+    *({"sample": sample} for sample in ("number", "number, 'cat'", "number, -1", "number, 10 ** 9")),
+    *({"sample": "number, 3", "classes": ["a", "b"]}, {"sample": "number, None if number % 2 else 0"}),
+    {"more": "self.targets = [1, 2]"},
+]
 
 
 def fault(folder: Path, make: Callable[[], object]) -> str:
     """What is said: one line that names the data set's file."""
-    with pytest.raises(UserError) as refused:
-        make()
-    assert str(folder / "own.py") in str(refused.value) and "\n" not in str(refused.value)
-    return str(refused.value).replace(str(folder), "FOLDER")
+    line = refusal(UserError, make)
+    assert str(folder / "own.py") in line
+    return line.replace(str(folder), "FOLDER")
 
 
-@pytest.mark.parametrize("text", ["make = 3", "def make(path):\n    return 3", "import gone_package"])
-def test_what_makes_no_data_set_is_one_line(text: str, tmp_path: Path, snapshot: object) -> None:
+@pytest.mark.parametrize("parts", WRONG, ids=str)
+def test_what_is_wrong_with_it_is_one_line_naming_it(parts: Any, tmp_path: Path, snapshot: object) -> None:
+    assert fault(tmp_path, lambda: open_named(written(tmp_path, **parts), None).chosen(0, 12)) == snapshot
+
+
+def test_what_makes_no_data_set_is_one_line(tmp_path: Path, snapshot: object) -> None:
     file = tmp_path / "own.py"
-    file.write_text(text)
-    assert fault(tmp_path, lambda: open_named(f"{file}:make", None)) == snapshot
-
-
-# Its name
+    for text in ("make = 3", "def make(path):\n    return 3", "import gone_package"):
+        file.write_text(text)
+        assert fault(tmp_path, lambda: open_named(f"{file}:make", None)) == snapshot
 
 
 def test_its_file_is_found_from_every_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,9 +123,6 @@ def test_a_package_offers_one_by_an_entry_point(tmp_path: Path, monkeypatch: pyt
         make_sweep({"model": "m", "dataset": "others"})
 
 
-# What a sample may be
-
-
 def test_an_image_is_one_of_pil_or_a_tensor_of_bytes_or_of_floats_from_0_to_1() -> None:
     pixels = torch.arange(2 * 3 * 3, dtype=torch.uint8).reshape(3, 2, 3) * 14
     crop = Crop((3, 2, 3), 2)
@@ -162,25 +136,20 @@ def test_an_image_is_one_of_pil_or_a_tensor_of_bytes_or_of_floats_from_0_to_1() 
     assert torch.equal(image(deep, (4, 2, 3), None)[0], deep)
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        "a.png",
-        torch.zeros(2, 3, dtype=torch.uint8),
-        torch.zeros(3, 2, 2, dtype=torch.int64),
-        torch.full((3, 2, 2), 2.6),
-        torch.full((3, 2, 2), torch.nan),
-        torch.zeros(3, 5, 5),
-    ],
-    ids=str,
-)
-def test_what_is_no_image_is_said(given: object, snapshot: object) -> None:
-    with pytest.raises(ValueError) as refused:
-        image(given, (4, 2, 2), None)
-    assert str(refused.value) == snapshot
-
-
+NO_IMAGES = [
+    *("a.png", torch.zeros(2, 3, dtype=torch.uint8), torch.zeros(3, 2, 2, dtype=torch.int64)),
+    *(torch.full((3, 2, 2), 2.6), torch.full((3, 2, 2), torch.nan), torch.zeros(3, 5, 5)),
+]
 INPUTS = (Input((4,), torch.int64, "ids"), Input((4,), torch.bool, "padding"))
+NO_INPUTS = [
+    *(torch.arange(4), (torch.arange(4), torch.arange(4)), {"ids": torch.arange(4)}, ("hello", None)),
+    (torch.arange(5), torch.ones(4, dtype=torch.bool)),
+]
+
+
+def test_what_is_no_image_or_other_inputs_than_the_models_are_said(snapshot: object) -> None:
+    assert [refusal(ValueError, image, given, (4, 2, 2), None) for given in NO_IMAGES] == snapshot
+    assert [refusal(ValueError, own_inputs, given, INPUTS) for given in NO_INPUTS] == snapshot
 
 
 def test_inputs_of_the_models_own_are_a_tuple_or_have_names() -> None:
@@ -192,29 +161,9 @@ def test_inputs_of_the_models_own_are_a_tuple_or_have_names() -> None:
     assert torch.equal(made, ids)
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        torch.arange(4),
-        (torch.arange(4), torch.arange(4)),
-        {"ids": torch.arange(4)},
-        (torch.arange(5), torch.ones(4, dtype=torch.bool)),
-        ("hello", None),
-    ],
-    ids=str,
-)
-def test_other_inputs_than_the_models_are_said(given: object, snapshot: object) -> None:
-    with pytest.raises(ValueError) as refused:
-        own_inputs(given, INPUTS)
-    assert str(refused.value) == snapshot
-
-
-# What is made of it for a model
-
 TOKENS = """
 import torch
 from pareto.partitions.registry import register
-
 
 class Sum(torch.nn.Module):
     def __init__(self):
@@ -224,11 +173,9 @@ class Sum(torch.nn.Module):
     def forward(self, ids, keep):
         return (self.embedding(ids) * keep.unsqueeze(-1)).sum(1)
 
-
 @register(inputs=lambda batch, seed: {"ids": torch.zeros(batch, 4, dtype=torch.int64), "keep": torch.ones(batch, 4)})
 def build():
     return Sum()
-
 
 class Sentences:
     def __init__(self, path):
@@ -252,26 +199,20 @@ def test_a_model_with_inputs_of_its_own_has_labelled_accuracy(tmp_path: Path) ->
     labels = data["input0"][:, 0, 0]
     quality = made.qualities[1]["none"]
     assert list(quality.wrong) == (labels != data["reference0"][:, 0].argmax(1)).tolist()
-    assert (made.manifest["dataset"]["name"], made.manifest["dataset"]["of"]) == (
-        f"{file.stem}.Sentences",
-        12,
-    )
-    assert made.facts.notes == ()
+    told = made.manifest["dataset"]
+    assert (told["name"], told["of"], made.facts.notes) == (f"{file.stem}.Sentences", 12, ())
 
 
 FEATURES = """
 import torch
 from pareto.partitions.registry import register
 
-
 @register(input_shape=(8, 4, 4))
 def build():
     return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(128, 2))
 
-
 def make(path):
     return [(torch.randn(8, 4, 4), number % 2) for number in range(4)]
-
 
 def pictures(path):
     return [(torch.rand(3, 4, 4), 0)]
@@ -286,9 +227,8 @@ def test_a_model_that_takes_no_images_gets_tensors_as_they_are(tmp_path: Path, s
     inputs: Tensor = load_file(made.data[1].path)["input0"]
     assert (inputs.shape, inputs.dtype) == ((4, 1, 8, 4, 4), torch.float32)
     assert float(inputs.min()) < 0
-    with pytest.raises(UserError) as refused:
-        prepare(sweep.models[0], sweep.model_copy(update={"dataset": f"{file}:pictures"}))
-    assert str(refused.value).replace(str(tmp_path), "FOLDER") == snapshot
+    other = sweep.model_copy(update={"dataset": f"{file}:pictures"})
+    assert refusal(UserError, prepare, sweep.models[0], other).replace(str(tmp_path), "FOLDER") == snapshot
 
 
 DIGITS = """
@@ -299,7 +239,6 @@ from pathlib import Path
 import torch
 
 FILE = Path(find_spec("sklearn").origin).with_name("datasets") / "data" / "digits.csv.gz"
-
 
 class Digits:
     def __init__(self, path):
@@ -313,10 +252,8 @@ class Digits:
     def __getitem__(self, number):
         return self.images[number], self.targets[number]
 
-
 def build():
     return torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(144, 10))
-
 
 build.input_shape = (1, 8, 8)
 """
