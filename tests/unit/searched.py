@@ -114,8 +114,10 @@ def landscape(
             splits = codec * len(nbytes) + np.flatnonzero(kept)
             twins.append(np.stack([splits, np.full(len(splits), backend)], axis=1))
             for faster, side, of in (
-                (0.0, levels, measured), (MARGIN, bound, measured), (0.0, expected, profiled),
-            ):  # fmt: skip
+                (0.0, levels, measured),
+                (MARGIN, bound, measured),
+                (0.0, expected, profiled),
+            ):
                 known = 0.0 if engine and faster else 1 - faster
                 stages = known * np.stack([of[0] + coding_s, of[1] + coding_s / slower])
                 adds_s = np.where(crosses, line_s + 2 * delay_s, 0) * (0.98 if faster else 1)
@@ -133,9 +135,18 @@ def landscape(
 
 
 def repeat(
-    seed: int, cells: int, noise: float, kind: str, *, ties: bool = False, drift: float = 0.0, off: float = 1.0,
-    codecs: int = 1, engine: bool = False, default: bool = False,
-) -> Result:  # fmt: skip
+    seed: int,
+    cells: int,
+    noise: float,
+    kind: str,
+    *,
+    ties: bool = False,
+    drift: float = 0.0,
+    off: float = 1.0,
+    codecs: int = 1,
+    engine: bool = False,
+    default: bool = False,
+) -> Result:
     """One search; `default`: what a run does without one.
 
     kind: the noise is a `single` trial's, or `common` to a round, of which its profile has one too.
@@ -154,8 +165,10 @@ def repeat(
     if kind == "cells":
         single = np.exp(rng.uniform(*np.log(CELLS), single.shape))
     shared = rng.normal(0, common, (count, 1, 2)) + drift * np.linspace(0, 2, count)[:, None, None]
-    every = (count, *levels.shape)
-    own = rng.standard_t(3, every) / math.sqrt(3) if kind == "tails" else rng.normal(0, 1, every)
+    if kind == "tails":
+        own = rng.standard_t(3, (count, *levels.shape)) / math.sqrt(3)
+    else:
+        own = rng.normal(0, 1, (count, *levels.shape))
     figures = levels + shared + single * own
     if kind == "slowed":
         figures += math.log(SLOWED_BY) * (rng.random((count, cells, 1)) < SLOWED)
@@ -170,11 +183,8 @@ def repeat(
     if default:
         known = Prospects(
             *(truth.levels + rng.normal(0, 0.4, levels.shape), np.full_like(levels, np.nan), truth.links),
-            _of_backends(truth),
-            truth.accuracy if codecs > 1 else None,
-            twins=truth.twins,
-            moves=False,
-        )
+            _of_backends(truth), truth.accuracy if codecs > 1 else None, twins=truth.twins, moves=False,
+        )  # fmt: skip
     seen = np.full_like(figures, np.nan)
     search = Search(known, ROUNDS)
     while (now := search.decide(seen, ~np.isnan(seen[..., 0]))).round:
@@ -193,8 +203,10 @@ def repeat(
         of_all = np.concatenate([every[members], exact], axis=1)
         all_right &= _is_right(np.flatnonzero(_front(of_all)), mine, ties_there, exact)
         lost |= bool((_front(np.concatenate([mine, exact], axis=1)) & (now.when[members] > 0)).any())
-    share = float(seconds[done].sum() / seconds[:ROUNDS].sum())
-    return Result(right, all_right, share, float(done.sum() / (ROUNDS * cells)), lost)
+    return Result(
+        right, all_right, float(seconds[done].sum() / seconds[:ROUNDS].sum()),
+        float(done.sum() / (ROUNDS * cells)), lost,
+    )  # fmt: skip
 
 
 def _of_backends(truth: Truth) -> Bools:
@@ -235,5 +247,7 @@ def _is_right(front: Ints, levels: Floats, tie: Floats, exact: Floats) -> bool:
     no_better = (exact[front][:, None] >= exact[None]).all(axis=2)
     beaten = ((levels[front][:, None] > levels[None] + more).all(axis=2) & no_better).any(axis=1)
     no_worse = (exact[front][:, None] <= exact[true][None]).all(axis=2)
-    within = (levels[front][:, None] <= levels[true][None] + more[:, true]).all(axis=2)
-    return bool(not beaten.any() and (within & no_worse).any(axis=0).all())
+    covered = ((levels[front][:, None] <= levels[true][None] + more[:, true]).all(axis=2) & no_worse).any(
+        axis=0
+    )
+    return bool(not beaten.any() and covered.all())

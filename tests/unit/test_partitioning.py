@@ -108,13 +108,11 @@ def test_each_point_of_a_model(net, tmp_path, snapshot):
     assert all((tmp_path / path.name).read_bytes() == path.read_bytes() for path in again.iterdir())
 
 
-def test_unfolded_there_is_nothing_to_tell(net, tmp_path, undrawn):
+def test_unfolded_there_is_nothing_to_tell_and_images_are_bytes(tmp_path, net, undrawn):
     text, _ = run({"model": f"{net}:Net", "granularity": "op", "fold": False}, tmp_path)
     assert [cells[1] for cells in rows(text)] == ["input", "first", "act", "add", "mean", "output"]
     assert "--no-fold" not in text
-
-
-def test_images_as_bytes(net, tmp_path, undrawn):
+    # Images as bytes.
     text, _ = run({"model": f"{net}:Net", "granularity": "op"}, tmp_path)
     assert rows(text)[0][:6] == ["0", "input", "3x8x8", "uint8", "0.19", "25"]
     assert rows(text)[1][:5] == ["1", "act", "4x8x8", "1.00", "133"]  # of what float32 would be
@@ -160,25 +158,11 @@ def test_rows_are_made_anew_and_others_stay(net, tmp_path):
     assert text.startswith(f"# Models\n\nBefore.\n\n{partitioning.BEGIN}\n\n| model |")
     assert text.endswith(f"\n\n{partitioning.END}\n\nAfter.\n")
     assert [line.split(" | ")[0] for line in text.splitlines() if line.startswith("| ")] == [
-        "| model",
-        "| a",
-        "| b",
-        "| c",
-    ]
+        "| model", "| a", "| b", "| c",
+    ]  # fmt: skip
     assert "old" not in text
     partitioning.write([], document)
     assert document.read_text() == text
-
-
-def test_proofs_of_several(net, tmp_path):
-    _, good = run({"model": f"{net}:Net,{net}:Another"}, tmp_path, prove=True, document=tmp_path / "table.md")
-    assert not good
-    lines = {
-        line.split(" | ")[0]: line.split(" | ")[-1]
-        for line in (tmp_path / "table.md").read_text().splitlines()
-    }
-    assert lines["| inside_net.Net"] == "bitwise, 8 px |"
-    assert lines["| inside_net.Another"].startswith("no: at point 0 (input) ")
 
 
 @pytest.mark.parametrize(("name", "size"), [("Large", 64), ("Picky", 80)])
@@ -187,7 +171,16 @@ def test_proofs_take_the_smallest_images_that_the_graph_takes_or_else_the_models
     assert proof.all_at_once(recipe) == f"bitwise, {size} px"
 
 
-def test_a_proof_that_would_take_hours_is_not_tried(net, monkeypatch):
+def test_proofs_of_several_and_none_that_would_take_hours(tmp_path, net, monkeypatch):
+    _, good = run({"model": f"{net}:Net,{net}:Another"}, tmp_path, prove=True, document=tmp_path / "table.md")
+    assert not good
+    lines = {
+        line.split(" | ")[0]: line.split(" | ")[-1]
+        for line in (tmp_path / "table.md").read_text().splitlines()
+    }
+    assert lines["| inside_net.Net"] == "bitwise, 8 px |"
+    assert lines["| inside_net.Another"].startswith("no: at point 0 (input) ")
+    # A proof that would take hours is not tried.
     monkeypatch.setattr(proof, "LIMIT_S", 0.0)
     recipe = Recipe(registry.canonical(f"{net}:Net"), file=net, attribute="Net")
     assert proof.all_at_once(recipe).startswith("not proved: ")

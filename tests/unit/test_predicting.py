@@ -34,12 +34,8 @@ TRACE = Trace("drive", 4.0, (Step(0.0, 0.25, 1e6), Step(2.0, 0.75, 9e6)))
 def test_a_link_is_as_in_the_mean_and_at_its_best(
     profile: Profile, usual: tuple[float, ...], best: tuple[float, ...]
 ) -> None:
-    as_is, at_best = networks([profile, profile])
-    assert as_is == (Network(*usual),) * 2
-    assert at_best == (Network(*best),) * 2
-
-
-def test_links_may_be_off_by_what_probes_allow() -> None:
+    """Or off by what probes allow."""
+    assert networks([profile, profile]) == ((Network(*usual),) * 2, (Network(*best),) * 2)
     assert vars(slack(Tolerance(0.1, 0.002, 0.3))) == {"rate": 0.3, "rtt": 0.1, "rtt_floor_s": 0.002}
 
 

@@ -20,6 +20,7 @@ from pareto.sweep.checked_sweep import make_sweep
 from pareto.sweep.sweep import Sweep
 from tests.unit import example_images
 from tests.unit.own_codecs import LEARNED, simple, written
+from tests.unit.refusals import refusal
 
 THEIRS = "squeezenet1_1"
 """torchvision's, for what needs its classes and its way of evaluation."""
@@ -85,38 +86,50 @@ def test_noise_and_the_whole_models_answers_for_each_batch_size(own):
         assert tensors.keys() == {"input0", "reference0"}
         assert (tensors["input0"].shape, tensors["input0"].dtype) == ((4, batch_size, *SHAPE), torch.float32)
         assert torch.equal(tensors["reference0"], answers(it, tensors["input0"]))
-
-
-def test_the_same_sweep_is_prepared_the_same_and_another_seed_otherwise(own):
+    # The same sweep is prepared the same and another seed otherwise.
     first, again, other = (made(own, seed=seed) for seed in (1, 1, 2))
-    assert first.data[1].digest == again.data[1].digest != other.data[1].digest
-    assert first.weights.digest == again.weights.digest != other.weights.digest
+    for of in (
+        lambda it: it.data[1].digest,
+        lambda it: it.weights.digest,
+        lambda it: it.manifest["dataset"]["inputs"]["1"]["digest"],
+    ):
+        assert of(first) == of(again) != of(other)
     assert first.manifest == again.manifest
-    fed = [it.manifest["dataset"]["inputs"]["1"]["digest"] for it in (first, again, other)]
-    assert fed[0] == fed[1] != fed[2]
 
 
-def test_bytes_are_answered_as_the_normalised_images(own):
+def as_images(own, raw):
+    """The bytes, normalised."""
+    images = registry.entry(own).images
+    return torch.stack([normalized(batch, images.mean, images.std) for batch in raw])
+
+
+def test_bytes_are_answered_as_the_normalised_images(own, animals):
     it = made(own, input="auto")
     tensors = data(it)
     assert (tensors["input0"].shape, tensors["input0"].dtype) == ((4, 1, *SHAPE), torch.uint8)
-    entry = registry.entry(own)
-    images = torch.stack(
-        [normalized(batch, entry.images.mean, entry.images.std) for batch in tensors["input0"]]
-    )
-    assert torch.equal(tensors["reference0"], answers(it, images))
+    assert torch.equal(tensors["reference0"], answers(it, as_images(own, tensors["input0"])))
     assert it.facts.points[0] == ("input", 3 * 18 * 14)
     assert it.manifest["input"] == it.recipe.input == "uint8"
+    # Those of a folder are the same images.
+    asked = {"dataset": "folder", "data_path": animals, "images": 3}
+    floats, raw = (data(made(own, input=dtype, **asked)) for dtype in ("float32", "uint8"))
+    assert raw["input0"].dtype == torch.uint8
+    assert torch.equal(as_images(own, raw["input0"]), floats["input0"])
+    assert torch.equal(raw["reference0"], floats["reference0"])
 
 
-def test_a_model_that_takes_no_images_gets_no_bytes(tmp_path):
+def test_a_model_that_takes_no_images_gets_no_bytes_and_pictures_have_one_or_three_channels(own, tmp_path):
     file = tmp_path / "features_of_test_prepare.py"
     file.write_text(FEATURES)
-    name = registry.canonical(f"{file}:head")
+    features = registry.canonical(f"{file}:head")
     for asked, nbytes in (("auto", 4 * 64 * 8 * 8), ("uint8", 64 * 8 * 8)):
-        it = made(name, input=asked)
+        it = made(features, input=asked)
         assert it.facts.points[0] == ("input", nbytes)
         assert it.manifest["input"] == it.facts.input == ("float32" if asked == "auto" else asked)
+    for name, dtype, named in ((own, "float32", "--input uint8"), (features, "uint8", "64 channels")):
+        line = refusal(UserError, made, name, codecs=("none", "jpeg"), input=dtype)
+        assert "--codec jpeg:90" in line
+        assert named in line
 
 
 def test_a_folder_of_images_with_the_classes_that_the_model_knows(animals):
@@ -147,16 +160,6 @@ def test_a_folder_of_images_with_the_classes_that_the_model_knows(animals):
     assert {size: fed["images"] for size, fed in told["inputs"].items()} == {"1": 6, "4": 8}
 
 
-def test_bytes_of_a_folder_are_the_same_images(own, animals):
-    asked = {"dataset": "folder", "data_path": animals, "images": 3}
-    floats, raw = (data(made(own, input=dtype, **asked)) for dtype in ("float32", "uint8"))
-    entry = registry.entry(own)
-    assert raw["input0"].dtype == torch.uint8
-    images = torch.stack([normalized(batch, entry.images.mean, entry.images.std) for batch in raw["input0"]])
-    assert torch.equal(images, floats["input0"])
-    assert torch.equal(raw["reference0"], floats["reference0"])
-
-
 def test_files_of_a_camera_beside_the_images_in_them(own, animals, tmp_path):
     photos = tmp_path / "photos"
     photos.mkdir()
@@ -184,15 +187,14 @@ def test_files_of_a_camera_beside_the_images_in_them(own, animals, tmp_path):
 
 def test_cifar10_on_a_model_of_other_classes_has_no_labels_and_says_so(own, tmp_path, monkeypatch, snapshot):
     it = made(own, dataset="cifar10", data_path=example_images.cifar(tmp_path, monkeypatch))
-    tensors = data(it)
-    assert tensors["input0"].shape == (16, 1, *SHAPE)
+    assert data(it)["input0"].shape == (16, 1, *SHAPE)
     assert it.qualities[1]["none"].top1 is None
     (note,) = it.facts.notes
     assert own in note
     assert note.replace(own, "OWN") == snapshot
 
 
-def test_what_cannot_be_fed_is_one_clear_line(own, animals, snapshot):
+def test_what_cannot_be_fed_is_one_clear_line(own, animals, tmp_path, snapshot):
     folder = {"dataset": "folder", "data_path": animals}
     for name, asked, named in (
         (THEIRS, {"images": 2000}, f"2000 images for {THEIRS} at batch size 1 "),
@@ -200,19 +202,11 @@ def test_what_cannot_be_fed_is_one_clear_line(own, animals, snapshot):
         (own, {"images": 19, **folder}, "--images 19: "),
         (own, {"batch_sizes": (1, 19), **folder}, "--batch-size 19: "),
     ):
-        with pytest.raises(UserError) as refused:
-            made(name, **asked)
-        line = str(refused.value)
+        line = refusal(UserError, made, name, **asked)
         assert named in line
-        assert "\n" not in line
         assert line.replace(str(animals), "ANIMALS") == snapshot
-
-
-def test_a_data_set_that_is_not_there_is_told_before_weights_are_made(own, tmp_path):
-    with pytest.raises(UserError):
-        made(own, dataset="folder", data_path=tmp_path / "no", weights="no.pt")
-    with pytest.raises(UserError):
-        made(own, weights="no.pt")
+    assert "none" in refusal(UserError, made, own, **folder | {"data_path": tmp_path / "none"})
+    assert "no.pt" in refusal(UserError, made, own, weights="no.pt")
 
 
 def test_nothing_is_left_on_disk_but_the_users_own_file(own, tmp_path, monkeypatch):
@@ -227,7 +221,7 @@ def test_nothing_is_left_on_disk_but_the_users_own_file(own, tmp_path, monkeypat
     assert it.manifest["source_digest"] == it.code.digest
 
 
-def test_facts_and_manifest_tell_how_the_model_is_cut():
+def test_facts_and_manifest_tell_how_the_model_is_cut(tmp_path):
     it = made(THEIRS, granularity="op", live_tensors=2)
     names = [name for name, _ in it.facts.points]
     assert it.facts.points[0] == ("input", 4 * 3 * 224 * 224) and it.facts.points[-1][1] == 0
@@ -240,9 +234,7 @@ def test_facts_and_manifest_tell_how_the_model_is_cut():
     every = made(THEIRS, granularity="op", live_tensors=2, fold=False, images=1)
     assert folded and told["folded"] == len(folded)
     assert len(names) + len(folded) == len(every.facts.points)
-
-
-def test_models_have_their_full_names_once(tmp_path):
+    # Models have their full names once.
     assert canonical(Sweep(model=("SqueezeNet1.1", THEIRS, "alexnet"))).models == (THEIRS, "alexnet")
     assert canonical(Sweep(model="alexnet", classes=10)).models == ("alexnet@10",)
     torch.save(registry.build("squeezenet1_1@7").state_dict(), tmp_path / "own.pth")
@@ -252,31 +244,20 @@ def test_models_have_their_full_names_once(tmp_path):
         canonical(Sweep(model="squeezzenet"))
 
 
-def test_pictures_are_made_of_bytes_in_one_or_three_channels(own, tmp_path):
-    file = tmp_path / "pictured_of_test_prepare.py"
-    file.write_text(FEATURES)
-    features = registry.canonical(f"{file}:head")
-    for name, dtype, named in ((own, "float32", "--input uint8"), (features, "uint8", "64 channels")):
-        with pytest.raises(UserError) as refused:
-            made(name, codecs=("none", "jpeg"), input=dtype)
-        assert "--codec jpeg:90" in str(refused.value)
-        assert named in str(refused.value)
+def made_with(name: str, codecs: str, splits: list[tuple[int, ...]]) -> Prepared:
+    fields = {"model": name, "codec": codecs, "input": "uint8", "granularity": "op", "fold": False}
+    return prepare(name, make_sweep(fields), splits)
 
 
-def test_a_users_own_codec_is_made_run_and_packed(own, tmp_path):
+def test_a_users_own_codec_is_made_run_and_packed(own, tmp_path, snapshot):
     file = written(tmp_path, LEARNED, "bottleneck.py")
     asked = made_with(own, f"none,{file}:Bottleneck,{file}:Bottleneck+zstd", [(0,), (1,)])
     (sent,) = asked.codecs
     assert sent.code.path.read_text() == LEARNED
     assert [cut.point for cut in sent.cuts] == [1]
     assert {*load_file(sent.weights.path)} >= {"1.down.weight", "1.norm.running_mean", "1.up.bias"}
-    assert asked.manifest["own_codecs"] == {
-        "Bottleneck": {
-            "source_digest": sent.code.digest,
-            "weights_digest": sent.weights.digest,
-            "points": [1],
-        }
-    }
+    digests = {"source_digest": sent.code.digest, "weights_digest": sent.weights.digest}
+    assert asked.manifest["own_codecs"] == {"Bottleneck": {**digests, "points": [1]}}
     for codec in ("Bottleneck", "Bottleneck+zstd:3"):
         assert asked.facts.unfit[codec] >= {0} and 1 not in asked.facts.unfit[codec]
         assert 0 < asked.facts.wire_shares[codec][1] < 1 == asked.facts.wire_shares[codec][0]
@@ -285,15 +266,6 @@ def test_a_users_own_codec_is_made_run_and_packed(own, tmp_path):
     assert (of[0][0], of[0][1][:2]) == ("float32", (1, 4))
     assert (encoded[0][0], encoded[0][1][:2]) == ("float16", (1, 2))
     assert "own_codecs" not in made(own).manifest
-
-
-def made_with(name: str, codecs: str, splits: list[tuple[int, ...]]) -> Prepared:
-    fields = {"model": name, "codec": codecs, "input": "uint8", "granularity": "op", "fold": False}
-    return prepare(name, make_sweep(fields), splits)
-
-
-def test_what_a_users_own_codec_does_wrong_is_one_line(own, tmp_path, snapshot):
-    file = written(tmp_path, simple(decode="return (tensors[0][:1, :1],)"))
-    with pytest.raises(UserError) as refused:
-        made_with(own, f"{file}:Own", [(1,)])
-    assert str(refused.value).replace(str(file), "own.py").replace(own, "OWN") == snapshot
+    wrong = written(tmp_path, simple(decode="return (tensors[0][:1, :1],)"))
+    line = refusal(UserError, made_with, own, f"{wrong}:Own", [(1,)])
+    assert line.replace(str(wrong), "own.py").replace(own, "OWN") == snapshot

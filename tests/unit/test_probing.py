@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
 from contextlib import closing
 from typing import Any
 
@@ -31,8 +31,8 @@ def reading(**fields: Any) -> Reading:
     return Reading(**{"rtt_s": 0.0003, "rate_bps": None, "rate_back_bps": None, **fields})
 
 
-def prospects(*of: Any) -> list[str]:
-    return list(probes.prospects(*of))
+def prospects(profile: Profile, *reading: float | None) -> list[str]:
+    return list(probes.prospects(profile, Reading(*reading), TOLERANCE))
 
 
 def test_a_bare_links_second_question_takes_its_time() -> None:
@@ -42,11 +42,20 @@ def test_a_bare_links_second_question_takes_its_time() -> None:
     answers = iter((first, second))
     edge = FarEnd({"probe": lambda request: next(answers)})
     link = probes.bare(Session("pi", edge))
-    assert edge.of("probe") == [
-        plain(Question(FIRST, FIRST)),
-        plain(Question(int(0.5 * 94e6 / 8), int(0.5 * 47e6 / 8), pings=20)),
-    ]
+    longer = Question(int(0.5 * 94e6 / 8), int(0.5 * 47e6 / 8), pings=20)
+    assert edge.of("probe") == [plain(Question(FIRST, FIRST)), plain(longer)]
     assert (link.rtt_s, link.rate_bps, link.rate_back_bps) == (0.0004, 95e6, 46e6)
+    # Bulk has a least and a most.
+    for rate_bps, back_bps, asked in (
+        (100e3, 40e9, (FIRST, MOST)),
+        (40e9, 100e3, (MOST, FIRST)),
+        (None, None, (FIRST, FIRST)),
+    ):
+        told = reading(rate_bps=rate_bps, rate_back_bps=back_bps)
+        edge = FarEnd({"probe": lambda request, told=told: told})  # type: ignore[misc]
+        probes.bare(Session("pi", edge))
+        last = edge.of("probe")[1]
+        assert (last["bulk_out"], last["bulk_back"]) == asked
 
 
 @pytest.mark.parametrize(("each_s", "times"), [(0.1, 8), (5.0, 3), (60.0, 2)])
@@ -60,65 +69,35 @@ def test_the_same_bytes_cross_the_idle_link_as_often_as_time_allows(each_s: floa
     assert {(each["message"], each["answer"]) for each in asked} == {(1_200_000, 2_800_000)}
 
 
-@pytest.mark.parametrize(
-    ("rates", "asked"),
-    [((100e3, 40e9), (FIRST, MOST)), ((40e9, 100e3), (MOST, FIRST)), ((None, None), (FIRST, FIRST))],
-)
-def test_bulk_has_a_least_and_a_most(
-    rates: tuple[float | None, float | None], asked: tuple[int, int]
-) -> None:
-    told = reading(rate_bps=rates[0], rate_back_bps=rates[1])
-    edge = FarEnd({"probe": lambda request: told})
-    probes.bare(Session("pi", edge))
-    last = edge.of("probe")[1]
-    assert (last["bulk_out"], last["bulk_back"]) == asked
-
-
-FAST = Reading(0.0003, 94e6, 94e6)
 BOTH_WAYS = Profile("both", Direction(0.1, 20e6), Direction(0.1, 8e6))
+FAST = Profile("fast", Direction(0.001), Direction(0.001))
+ON_TRAIN = Profile("train", Direction(trace=TRAIN))
+PAYLOAD_BPS = 20e6 * 1448 / 1514
 
 
 def test_a_link_that_can_carry_a_profile_needs_no_words() -> None:
-    assert prospects(BOTH_WAYS, FAST, TOLERANCE) == []
+    """Within the tolerance; and what was not measured, or not asked for, says nothing."""
+    for profile, rtt_s, rate_bps, back_bps in (
+        *((BOTH_WAYS, rtt_s, 94e6, 94e6) for rtt_s in (0.0003, 0.002)),
+        (BOTH_WAYS, 0.0003, 0.985 * PAYLOAD_BPS, 94e6),
+        (BOTH_WAYS, None, None, None),
+        (FAST, 0.0003, None, None),
+        (NONE, 3.0, 1e3, 1e3),
+        (Profile("delayed", Direction(0.2)), 0.0003, 1e3, 1e3),
+        (ON_TRAIN, 0.0003, 18.8e6, None),
+    ):
+        assert prospects(profile, rtt_s, rate_bps, back_bps) == []
 
 
-def test_a_round_trip_that_eats_the_tolerance(snapshot: SnapshotAssertion) -> None:
-    assert prospects(BOTH_WAYS, Reading(0.002, 94e6, 94e6), TOLERANCE) == []  # just so
-    (told,) = prospects(BOTH_WAYS, Reading(0.0021, 94e6, 94e6), TOLERANCE)
-    fast = Profile("fast", Direction(0.001), Direction(0.001))
-    assert prospects(fast, Reading(0.0003, None, None), TOLERANCE) == []
-    (told_of_fast,) = prospects(fast, Reading(0.0004, None, None), TOLERANCE)
-    assert [told, told_of_fast] == snapshot
-
-
-def test_a_link_too_slow_for_what_is_asked_either_way(snapshot: SnapshotAssertion) -> None:
-    out = prospects(BOTH_WAYS, Reading(0.0003, 17e6, 94e6), TOLERANCE)
-    back = prospects(BOTH_WAYS, Reading(0.0003, 94e6, 6.8e6), TOLERANCE)
-    assert len(out) == len(back) == 1
-    assert " out" in out[0]
-    assert " back" in back[0]
-    assert [*out, *back] == snapshot
-    assert len(prospects(BOTH_WAYS, Reading(0.1, 17e6, 6.8e6), TOLERANCE)) == 3
-
-
-def test_a_link_a_little_slower_than_asked_is_within_tolerance() -> None:
-    payload = 20e6 * 1448 / 1514
-    assert prospects(BOTH_WAYS, Reading(0.0003, 0.985 * payload, 94e6), TOLERANCE) == []
-    assert prospects(BOTH_WAYS, Reading(0.0003, 0.975 * payload, 94e6), TOLERANCE) != []
-
-
-def test_what_was_not_measured_or_not_asked_says_nothing() -> None:
-    assert prospects(BOTH_WAYS, Reading(None, None, None), TOLERANCE) == []
-    assert prospects(NONE, Reading(3.0, 1e3, 1e3), TOLERANCE) == []
-    delayed = Profile("delayed", Direction(0.2))
-    assert prospects(delayed, Reading(0.0003, 1e3, 1e3), TOLERANCE) == []
-
-
-def test_a_trace_is_held_to_its_means(snapshot: SnapshotAssertion) -> None:
-    train = Profile("train", Direction(trace=TRAIN))
-    slow = prospects(train, Reading(0.0003, 17e6, None), TOLERANCE)
-    assert slow == snapshot
-    assert prospects(train, Reading(0.0003, 18.8e6, None), TOLERANCE) == []
+def test_a_link_that_cannot_is_told_what_it_lacks_either_way(snapshot: SnapshotAssertion) -> None:
+    """A round trip that eats the tolerance, a rate that is too slow, and a trace's mean."""
+    (told,), (told_of_fast,) = prospects(BOTH_WAYS, 0.0021, 94e6, 94e6), prospects(FAST, 0.0004, None, None)
+    (out,), (back,) = prospects(BOTH_WAYS, 0.0003, 17e6, 94e6), prospects(BOTH_WAYS, 0.0003, 94e6, 6.8e6)
+    assert " out" in out
+    assert " back" in back
+    assert [told, told_of_fast, out, back, *prospects(ON_TRAIN, 0.0003, 17e6, None)] == snapshot
+    assert len(prospects(BOTH_WAYS, 0.1, 17e6, 6.8e6)) == 3
+    assert prospects(BOTH_WAYS, 0.0003, 0.975 * PAYLOAD_BPS, 94e6) != []
 
 
 @pytest.mark.parametrize(
@@ -137,77 +116,40 @@ def test_a_real_link_that_was_promised_nothing_cannot_be_off(
     assert span == (0.0, 0.0)
 
 
-class Playing(Shaper):
-    """A link that is further along its trace each time that it is looked at."""
-
-    def __init__(self) -> None:
-        self.position_s = 4.0
-
-    def state(self) -> LinkState:
-        self.position_s += 1.0
-        return LinkState(0, self.position_s)
-
-
 def test_the_part_of_a_trace_that_passed_meanwhile() -> None:
     edge = Session("pi", FarEnd({"probe": lambda request: reading()}))
-    changing = Profile("train", Direction(trace=TRAIN))
-    assert probes.probed(Playing(), edge, changing, TOLERANCE, is_local=True)[1] == (5.0, 6.0)
-    assert probes.probed(Playing(), edge, SHAPED, TOLERANCE, is_local=True)[1] == (
-        0.0,
-        0.0,
-    )  # has none to be in
+    playing = Shaper()
+    positions_s = itertools.count(5.0)  # further along each time that it is looked at
+    playing.state = lambda: LinkState(0, next(positions_s))  # type: ignore[method-assign]
+    assert probes.probed(playing, edge, ON_TRAIN, TOLERANCE, is_local=True)[1] == (5.0, 6.0)
+    assert probes.probed(playing, edge, SHAPED, TOLERANCE, is_local=True)[1] == (0.0, 0.0), "it has none"
 
 
 MIDDLE = Host("mid", "192.168.7.3", "eth0", "/home/mid/.pareto", "python3")
 
 
-class Chain:
+def test_each_link_is_probed_from_its_near_host() -> None:
     """Three hosts that answer as probes: a round trip of as many seconds as the host's port has thousands."""
 
-    def __init__(self) -> None:
-        hosts = {EDGE: HOSTS[EDGE], "middle1": MIDDLE, SERVER: HOSTS[SERVER]}
-        self.ends = {role: self._prober(1000 * number) for number, role in enumerate(hosts)}
-        stand_ins = {
-            role: StandIn(host, lambda module, role=role: self.ends[role]) for role, host in hosts.items()
-        }
-        self.bed = bed_of(stand_ins)
+    def prober(port: int) -> FarEnd:
+        answer = reading(rtt_s=port / 1000, rate_bps=1e9, rate_back_bps=1e9)
+        answers = {"listen": port, "connect": None, "reach": 0.07, "probe": answer}
+        return FarEnd({op: lambda request, told=told: told for op, told in answers.items()})  # type: ignore[misc]
 
-    def _prober(self, port: int) -> FarEnd:
-        return FarEnd(
-            {
-                "listen": lambda request: port,
-                "connect": lambda request: None,
-                "reach": lambda request: 0.07,
-                "probe": lambda request: reading(rtt_s=port / 1000, rate_bps=1e9, rate_back_bps=1e9),
-            }
-        )
-
-
-@pytest.fixture
-def chain() -> Iterator[Chain]:
-    chain = Chain()
-    yield chain
-    chain.bed.close()
-
-
-def test_each_link_is_probed_from_its_near_host(chain: Chain) -> None:
-    with closing(probes.Probers(chain.bed)) as probers:
-        first, second = chain.bed.links
+    hosts = {EDGE: HOSTS[EDGE], "middle1": MIDDLE, SERVER: HOSTS[SERVER]}
+    ends = {role: prober(1000 * number) for number, role in enumerate(hosts)}
+    stand_ins = {role: StandIn(host, lambda _, role=role: ends[role]) for role, host in hosts.items()}
+    with closing(bed_of(stand_ins)) as bed, closing(probes.Probers(bed)) as probers:
+        first, second = bed.links
         for link in (first, second):
             assert probers.shape(link, NONE) == {}
         assert [probers.bare(link).rtt_s for link in (first, second)] == [0.0, 1.0]
         found, _ = probers.probed(second, NONE, TOLERANCE, Question(1, 1))
         assert found.reading.rtt_s == 1.0
         assert probers.reach_s(EDGE, SERVER) == 0.07
-    assert chain.ends[EDGE].of("reach") == [{"address": "192.168.7.1", "port": 2000}]
-    assert [end.of("listen") for end in chain.ends.values()] == [
-        [],
-        [{"address": "192.168.7.3", "token": probers._token}],
-        [{"address": "192.168.7.1", "token": probers._token}],
-    ]
-    assert [end.of("connect") for end in chain.ends.values()] == [
-        [{"address": "192.168.7.3", "port": 1000, "token": probers._token}],
-        [{"address": "192.168.7.1", "port": 2000, "token": probers._token}],
-        [],
-    ]
-    assert all(end.closed for end in chain.ends.values())
+    assert ends[EDGE].of("reach") == [{"address": "192.168.7.1", "port": 2000}]
+    listens, connects = ([end.of(op) for end in ends.values()] for op in ("listen", "connect"))
+    near, far = ({"address": f"192.168.7.{it}", "token": probers._token} for it in (3, 1))
+    assert listens == [[], [near], [far]]
+    assert connects == [[{**near, "port": 1000}], [{**far, "port": 2000}], []]
+    assert all(end.closed for end in ends.values())

@@ -43,15 +43,11 @@ def shown(renderable: object) -> str:
     return "\n".join(line.rstrip() for line in out.file.getvalue().splitlines())
 
 
-def test_the_table_has_each_unit_and_the_whole(snapshot: SnapshotAssertion) -> None:
+def test_the_table_and_lines_have_each_unit_device_backend_and_codec(snapshot: SnapshotAssertion) -> None:
     assert shown(unit_times.table(complete(), 8)) == snapshot
-
-
-def test_a_line_on_each_device_and_backend(snapshot: SnapshotAssertion) -> None:
+    # A line on each device and backend.
     assert "\n".join(unit_times.lines(complete())) == snapshot
-
-
-def test_a_line_on_each_codec(snapshot: SnapshotAssertion) -> None:
+    # A line on each codec.
     figures = np.array([1.0, 2.0, np.nan])
     edge, server = (
         CodecTimes(
@@ -75,9 +71,7 @@ def test_what_a_reader_must_know_begins_with_attention(snapshot: SnapshotAsserti
         assert sum(line.startswith("attention: edge") for line in lines) == says
     lines = [*lines, *unit_times.lines(dataclasses.replace(made, times=(), backends=(noisy,)))]
     assert [line for line in lines if line.startswith("attention")] == snapshot
-
-
-def test_units_without_a_time_or_work_have_no_rates() -> None:
+    # Units without a time or work have no rates.
     made = profile()
     still = dataclasses.replace(made.times[0], median_s=np.zeros(3), whole_s=(0.0, 0.0, 0.0, 0.0))
     text = shown(unit_times.table(dataclasses.replace(made, times=(still,)), 1))
@@ -97,12 +91,9 @@ def test_a_trace_has_a_row_for_each_device_and_a_slice_for_each_unit() -> None:
     assert first[1]["ts"] == pytest.approx(first[0]["dur"])
     names = [event["args"]["name"] for event in events if event["ph"] == "M" and event["pid"] == 1]
     assert names == [
-        "small",
-        "edge (cpu), batch size 1",
-        "server (cpu), batch size 1",
-        "edge (cpu), batch size 8",
+        "small", "edge (cpu), batch size 1", "server (cpu), batch size 1", "edge (cpu), batch size 8",
         "server (cpu), batch size 8",
-    ]
+    ]  # fmt: skip
 
 
 def test_the_command_on_a_simulated_testbed(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from tests.program import Ended, command, refused, well
 from tests.unit.analysis.test_forecast import profile
 from tests.unit.example_run import trials, write
 from tests.unit.gating import gating
+from tests.unit.refusals import refusal
 from tests.unit.simulated.worlds import MODEL
 
 EXAMPLE = REPOSITORY / "results" / "example"
@@ -87,16 +88,17 @@ def test_few_points_are_all_in_the_table_and_tables_go_to_other_programs_too(
     to = ("--export", str(parquet), "--export", str(database), "--profile", chain_profile)
     done = well("report", str(run), "--figures", "none", *to)
     assert done.out.splitlines()[-3:] == [str(run), str(parquet), str(database)]
-    table = done.out.partition("latency")[2]
-    for point in ("0", "7"):
-        for backend in ("tcp", "rpc"):
-            assert re.search(rf"^ *{backend} +{point}\*? ", table, re.MULTILINE), (backend, point)
+    rows = re.findall(r"^ *(tcp|rpc) +([07])\*? ", done.out.partition("latency")[2], re.MULTILINE)
+    assert {*rows} == {(backend, point) for backend in ("tcp", "rpc") for point in "07"}
     assert "overhead beyond" not in done.out, "no table of dashes"
     with closing(sqlite3.connect(database)) as connection:
         ((count,),) = connection.execute("SELECT count(*) FROM trials")
     assert count == len(pd.read_parquet(parquet)) == 12
     assert "no run measured net" in " ".join(done.out.split()), "it is left out, as one of another model"
     assert not (run / "prediction.csv").exists()
+    network = ("--latency", "1ms", "--rate", "1gbit")
+    advised = well("advise", str(run), "--profile", chain_profile, *network)
+    assert "no run measured net" in " ".join(advised.out.split()), "runs test the profile of an advice"
 
 
 def test_methods_are_all_that_is_printed_and_nothing_is_written(tmp_path: Path) -> None:
@@ -162,46 +164,32 @@ def test_compare_writes_its_tables(tmp_path: Path, snapshot: SnapshotAssertion) 
     assert shared == snapshot
 
 
-def test_advise_says_what_to_do_first(snapshot: SnapshotAssertion) -> None:
+NETWORK = ("--latency", "20ms", "--rate", "30mbit")
+
+
+def test_advise_says_what_to_do_first_and_chooses_among_all_splits_by_a_model_profile(
+    chain_profile: str, snapshot: SnapshotAssertion
+) -> None:
     done = well("advise", str(EXAMPLE), "--latency", "300ms", "--rate", "1mbit")
     assert done.out.split(": ")[:2] == snapshot  # then come its figures
+    for options in ("--for throughput", "--latency-back 20ms --rate-back 1mbit", "--where payload_bytes>0"):
+        done = well("advise", "--profile", chain_profile, *NETWORK, *options.split())
+        assert max(map(len, done.out.splitlines())) <= 80
+        assert done.out == snapshot
 
 
-@pytest.mark.parametrize(
-    "options", ["--for throughput", "--latency-back 20ms --rate-back 1mbit", "--where payload_bytes>0"]
-)
-def test_advise_chooses_among_all_splits_by_a_model_profile(
-    chain_profile: str, options: str, snapshot: SnapshotAssertion
+def test_what_a_model_profile_does_not_have_is_one_line(
+    chain_profile: str, snapshot: SnapshotAssertion
 ) -> None:
-    network = ("--latency", "20ms", "--rate", "30mbit", *options.split())
-    done = well("advise", "--profile", chain_profile, *network)
-    assert max(map(len, done.out.splitlines())) <= 80
-    assert done.out == snapshot
-
-
-def test_runs_test_the_model_profile_of_an_advice(chain_profile: str, tmp_path: Path) -> None:
-    done = well(
-        "advise", str(few(tmp_path)), "--profile", chain_profile, "--latency", "1ms", "--rate", "1gbit"
-    )
-    assert "no run measured net" in " ".join(done.out.split())
-
-
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
+    for options, named in (
         ("--batch-size 8", "batch size 8"),
         ("--for joy", "--for joy"),
         ("--where edge_rss_bytes<1", "edge_rss_bytes"),
         ("--model net", "--model"),
-    ],
-)
-def test_what_a_model_profile_does_not_have_is_one_line(
-    chain_profile: str, options: str, named: str, snapshot: SnapshotAssertion
-) -> None:
-    network = ("--latency", "20ms", "--rate", "30mbit", *options.split())
-    line = refused("advise", "--profile", chain_profile, *network)
-    assert named in line
-    assert line.replace(chain_profile, "FOLDER") == snapshot
+    ):
+        line = refused("advise", "--profile", chain_profile, *NETWORK, *options.split())
+        assert named in line
+        assert line.replace(chain_profile, "FOLDER") == snapshot
 
 
 @pytest.mark.parametrize("name", ["report", "compare"])
@@ -216,24 +204,19 @@ def test_an_unwritable_place_is_one_line(tmp_path: Path, name: str, snapshot: Sn
 def test_a_run_given_twice_counts_once_and_what_is_none_is_told(
     tmp_path: Path, snapshot: SnapshotAssertion
 ) -> None:
-    console = Console(file=io.StringIO(), width=300)
+    file = io.StringIO()
+    console = Console(file=file, width=300)
     assert run_folders(console, [EXAMPLE, tmp_path / ".." / EXAMPLE, tmp_path], tmp_path) == [EXAMPLE]
-    printed = console.file.getvalue()  # type: ignore[attr-defined]
+    printed = file.getvalue()
     assert str(tmp_path) in printed
-    with pytest.raises(StoreError) as refused:
-        run_folders(console, [tmp_path, tmp_path.parent], tmp_path)
-    assert [printed, str(refused.value)] == snapshot
-
-
-def test_a_run_without_a_manifest_is_one(tmp_path: Path) -> None:
+    assert [
+        printed,
+        refusal(StoreError, run_folders, console, [tmp_path, tmp_path.parent], tmp_path),
+    ] == snapshot
     (tmp_path / "trials.csv").touch()
-    assert run_folders(Console(), [tmp_path], tmp_path) == [tmp_path]
-
-
-def test_other_runs_are_joined_elsewhere() -> None:
+    assert run_folders(console, [tmp_path], tmp_path) == [tmp_path], "also without a manifest"
     one, other, last = (Path("results", name) for name in ("a", "b", "z"))
-    assert _joined([one, last]) == _joined([last, one])
-    assert _joined([one, last]) != _joined([other, last])
+    assert _joined([one, last]) == _joined([last, one]) != _joined([other, last])
 
 
 JSON_OF = {

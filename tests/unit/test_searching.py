@@ -8,7 +8,7 @@ import re
 import shutil
 from collections import Counter
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 from unittest.mock import Mock
 
 import numpy as np
@@ -31,176 +31,195 @@ from pareto.sweep.networks import networks_of
 from pareto.sweep.plan import ModelFacts
 from pareto.sweep.sweep import Sweep
 from tests.program import command, measured
+from tests.unit.gating import gating
 from tests.unit.simulated.worlds import MODEL, POINTS
 
-JOB = ("--model", MODEL, "--netem", "20ms-5mbit", "--testbed", "simulated", "--search", "--figures", "none")
+SETTING = ("--model", MODEL, "--netem", "20ms-5mbit", "--testbed", "simulated", "--figures", "none")
+SEARCH = "--search"
 NETEMS = ("20ms-5mbit", "1ms-100mbit")
-NOISY = ("--netem", ",".join(NETEMS))
 Rows = list[dict[str, str]]
 
 
-def only_run(folder: Path) -> Path:
-    (run,) = (folder / "out").iterdir()
-    return run
+class Ran(NamedTuple):
+    """A folder of one run's results, and what the command printed."""
+
+    folder: Path
+    out: str = ""
+
+    @property
+    def run(self) -> Path:
+        (run,) = (self.folder / "out").iterdir()
+        return run
+
+    @property
+    def words(self) -> str:
+        return " ".join(self.out.split())
+
+    def read(self, name: str) -> Rows:
+        with (self.run / name).open(newline="") as file:
+            return list(csv.DictReader(file))
+
+    @property
+    def trials(self) -> Rows:
+        return self.read("trials.csv")
+
+    @property
+    def struck(self) -> Rows:
+        return self.read("struck.csv")
+
+    @property
+    def ended(self) -> list[str]:
+        """Of each session."""
+        sessions = json.loads((self.run / "manifest.json").read_text())["sessions"]
+        return [session["stopping"]["ended"] for session in sessions]
+
+    @property
+    def lines(self) -> list[str]:
+        return (self.run / "trials.csv").read_text().splitlines(keepends=True)
+
+    def front(self) -> pd.DataFrame:
+        """As `front.csv`, but for the probabilities."""
+        known = joined([self.run])
+        return with_struck(analysis.front(known.trials, resamples=20), known.trials, known.struck)
+
+    def best(self, *names: str) -> set[tuple[str, ...]]:
+        rows = self.front()
+        return set(rows.loc[rows["on_front"].eq(True), [*names]].itertuples(index=False, name=None))
 
 
-def read(folder: Path, name: str) -> Rows:
-    with (only_run(folder) / name).open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def key(row: dict[str, str]) -> tuple[str, str]:
+def key(row: dict[str, str]) -> tuple[str, ...]:
     return row["point"], row["backend"]
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """The folder of a search's results, and what it printed."""
-    folder = tmp_path_factory.mktemp("whole")
-    done = command(*JOB, "--out", str(folder / "out"))
+def counted(rows: Rows, *names: str) -> Counter[tuple[str, ...]]:
+    """How often there is each trial of these cells."""
+    return Counter(tuple(row[name] for name in ("point", "backend", "round", *names)) for row in rows)
+
+
+def ran(folder: Path, *words: str) -> Ran:
+    done = measured(*SETTING, *words, "--out", str(folder / "out"))
     assert done.code == 0, done.err
-    return folder, done.out
+    return Ran(folder, done.out)
 
 
-def front(folder: Path) -> pd.DataFrame:
-    """As `front.csv`, but for the probabilities."""
-    known = joined([only_run(folder)])
-    return with_struck(analysis.front(known.trials, resamples=20), known.trials, known.struck)
+def world(folder: Path) -> tuple[str, ...]:
+    (folder / "world.yaml").write_text("noise: {trial: 3%}\nrequests: 30\n")
+    return ("--testbed", f"simulated:{folder}/world.yaml")
 
 
-def best(folder: Path) -> pd.DataFrame:
-    rows = front(folder)
-    return rows[rows["on_front"].eq(True)]
+def copy(of: Ran, folder: Path) -> Ran:
+    shutil.copytree(of.folder, folder, dirs_exist_ok=True)
+    return Ran(folder)
 
 
-def test_a_search_measures_a_part_and_says_how_each_cell_was_settled(whole: tuple[Path, str]) -> None:
-    folder, out = whole
-    rounds = Counter(map(key, read(folder, "trials.csv")))
-    physics = {key(row) for row in read(folder, "struck.csv") if row["how"] == "physics"}
+def resumed(of: Ran, *, keep: int) -> Ran:
+    """Go on from its first trials, so many; they stay as they are."""
+    lines = of.lines[: 1 + keep]
+    (of.run / "trials.csv").write_text("".join(lines))
+    file = of.folder / "world.yaml"
+    where = ("--testbed", f"simulated:{file}") if file.exists() else ()
+    again = measured("--resume", str(of.run), "--model", MODEL, *where, "--figures", "none")
+    assert again.code == 0, again.err
+    assert of.lines[: 1 + keep] == lines
+    return of
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """A search, with its report."""
+    folder = tmp_path_factory.mktemp("whole")
+    done = command(*SETTING, SEARCH, "--out", str(folder / "out"))
+    assert done.code == 0, done.err
+    return Ran(folder, done.out)
+
+
+@pytest.fixture(scope="module")
+def grown(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """A search at two networks to which rounds were added until it was sure."""
+    folder = tmp_path_factory.mktemp("grown")
+    networks = ("--netem", ",".join(NETEMS), "--backend", "tcp")
+    return ran(folder, SEARCH, *networks, "--until", "4%", *world(folder))
+
+
+CODECS = ("--codec", "none,int8,zstd", "--trials", "3", "--backend", "tcp")
+ENGINES = ("--engine", "eager,onnx", "--trials", "3")
+
+
+@pytest.fixture(scope="module")
+def of_engines(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    folder = tmp_path_factory.mktemp("engines")
+    return ran(folder, SEARCH, *ENGINES, *world(folder))
+
+
+def test_a_search_measures_a_part_and_says_how_each_cell_was_settled(whole: Ran) -> None:
+    rounds = Counter(map(key, whole.trials))
+    physics = {key(row) for row in whole.struck if row["how"] == "physics"}
     assert physics
     assert not physics & rounds.keys()
     assert len(physics | rounds.keys()) == 2 * POINTS
-    rows = pd.read_csv(only_run(folder) / "front.csv", keep_default_na=False)
+    rows = pd.read_csv(whole.run / "front.csv", keep_default_na=False)
     assert set(rows["settled"]) <= {"measured", "physics", "rounds"}
-    assert set(best(folder)["settled"]) == {"measured"}
-    assert (best(folder)["rounds"].astype(int) >= 6).all()
+    assert {(settled, int(rounds) >= 6) for settled, rounds in whole.best("settled", "rounds")} == {
+        ("measured", True)
+    }
     # A point where nothing crosses is one cell beside the front, whatever backends it was measured under.
     nothing = {str(POINTS - 1)} & {point for point, _ in rounds.keys() | physics}
     assert len(rows) == 2 * POINTS - len(nothing)
-    (line,) = re.findall(r"16 cells: [^;]*; [^;]* all cells would take", " ".join(out.split()))
+    (line,) = re.findall(r"16 cells: [^;]*; [^;]* all cells would take", whole.words)
     assert f"{len(physics)} by physics" in line
-    assert len(list((only_run(folder) / "profiles").iterdir())) == 1
+    assert len(list((whole.run / "profiles").iterdir())) == 1
 
 
 @pytest.mark.deep
-def test_all_cells_give_the_same_front(whole: tuple[Path, str], tmp_path: Path) -> None:
-    job = [*(word for word in JOB if word != "--search"), "--trials", "6"]
-    assert measured(*job, "--out", str(tmp_path / "out")).code == 0
-    assert not (only_run(tmp_path) / "struck.csv").exists()
-    assert set(best(tmp_path)["point"]) == set(best(whole[0])["point"])
-    words = " ".join(whole[1].split()).partition("all cells would take ")[2]
-    foretold_s = sum(
-        int(number) * {"h": 3600, "min": 60, "s": 1}[unit]
-        for number, unit in re.findall(r"(\d+) (h|min|s)\b", words[:20])
-    )
-    took_s = sum(float(row["wall_s"]) for row in read(tmp_path, "trials.csv"))
-    assert foretold_s == pytest.approx(took_s, rel=0.15)
+def test_all_cells_give_the_same_front(whole: Ran, tmp_path: Path) -> None:
+    every = ran(tmp_path, "--trials", "6")
+    assert not (every.run / "struck.csv").exists()
+    assert every.best("point") == whole.best("point")
+    foretold = re.findall(r"(\d+) (h|min|s)\b", whole.words.partition("all cells would take ")[2][:20])
+    foretold_s = sum(int(number) * {"h": 3600, "min": 60, "s": 1}[unit] for number, unit in foretold)
+    assert foretold_s == pytest.approx(sum(float(row["wall_s"]) for row in every.trials), rel=0.15)
 
 
-@pytest.fixture(scope="module")
-def default(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """The folder of the results of a run as it is where nobody says how many rounds, and what it printed."""
-    folder = tmp_path_factory.mktemp("default")
-    job = [word for word in JOB if word != "--search"]
-    done = measured(*job, *world(folder), "--out", str(folder / "out"))
-    assert done.code == 0, done.err
-    return folder, done.out
-
-
-def test_every_cell_is_measured_once_and_what_can_be_on_a_front_six_times(default: tuple[Path, str]) -> None:
-    folder, out = default
-    trials, struck = read(folder, "trials.csv"), read(folder, "struck.csv")
+def test_every_cell_is_measured_once_and_what_can_be_on_a_front_six_times(tmp_path: Path) -> None:
+    """A run as it is where nobody says how many rounds; one that goes on does only what is missing."""
+    default = ran(tmp_path, *world(tmp_path))
+    trials, struck = default.trials, default.struck
     rounds = Counter(map(key, trials))
     assert len(rounds) == 2 * POINTS
     assert Counter(row["round"] for row in trials)["1"] == 2 * POINTS
     off = {key(row) for row in struck}
     assert 0 < len(off) < 2 * POINTS
     assert {key for key, count in rounds.items() if count == 6} == rounds.keys() - off
-    words = " ".join(out.split())
-    assert "rounds of every cell once, then of what can still be on the front" in words
-    assert f"{2 * POINTS} cells: {2 * POINTS - len(off)} in 6 rounds, " in words
-    assert not (only_run(folder) / "profiles").exists(), "no model is profiled for it"
-
-
-def test_each_backend_keeps_a_front_of_its_own(default: tuple[Path, str]) -> None:
-    """What strikes a cell off is of its own backend, or a cell where nothing crosses."""
-    folder, _ = default
-    crossing = {row["point"] for row in read(folder, "trials.csv") if float(row["payload_bytes"])}
-    struck = read(folder, "struck.csv")
+    assert "rounds of every cell once, then of what can still be on the front" in default.words
+    assert f"{2 * POINTS} cells: {2 * POINTS - len(off)} in 6 rounds, " in default.words
+    assert not (default.run / "profiles").exists(), "no model is profiled for it"
+    # Each backend keeps a front of its own: what strikes off is of it, or a cell where nothing crosses.
+    crossing = {row["point"] for row in trials if float(row["payload_bytes"])}
     assert {row["backend"] for row in struck} == {"tcp", "rpc"}
     for row in struck:
         assert row["by_backend"] == row["backend"] or row["by_point"] not in crossing
-    fronts = front(folder)
+    fronts = default.front()
     assert set(fronts.loc[fronts["on_backend_front"].eq(True), "backend"]) >= {"tcp", "rpc"}
+    assert counted(resumed(default, keep=len(trials) // 3).trials) == counted(trials)
 
 
-def test_a_run_that_goes_on_does_only_what_is_missing(default: tuple[Path, str], tmp_path: Path) -> None:
-    before, after = resumed(default[0], tmp_path)
-    assert Counter((*key(row), row["round"]) for row in after) == Counter(
-        (*key(row), row["round"]) for row in before
-    )
-
-
-def test_links_alone_bound_what_was_never_profiled() -> None:
-    sweep = make_sweep({"model": "m", "netem": "200ms-5mbit", "backend": "tcp,rpc"})
-    made = searching([], sweep)
-    (contest,) = made._contests.values()
-    known = contest.search.prospects
-    least_s = np.exp(known.bound[:, 0])
-    assert not made.lacks_profiles
-    assert least_s == pytest.approx([0.198, 0.198, 0.198, 0.198, 0, 0], abs=2e-3)
-    assert np.isfinite(known.expected).all()
-    assert not known.moves
-    assert known.twins is not None
-    assert known.twins.tolist() == [[split, backend] for split in range(3) for backend in range(2)]
-    assert known.fronts is not None
-    assert known.fronts.tolist() == [*[[True, False], [False, True]] * 2, *[[True, True]] * 2]
-
-
-def test_a_search_that_goes_on_does_only_what_is_missing(whole: tuple[Path, str], tmp_path: Path) -> None:
+def test_a_search_that_goes_on_does_only_what_is_missing(whole: Ran, tmp_path: Path) -> None:
     """Whatever of its rows are left, it ends with the trials of one that never stopped."""
-    shutil.copytree(whole[0], tmp_path, dirs_exist_ok=True)
-    run, trials = only_run(tmp_path), read(tmp_path, "trials.csv")
-    struck = (run / "struck.csv").read_text()
-    lines = (run / "trials.csv").read_text().splitlines(keepends=True)
-    resume = ("--resume", str(run), "--model", MODEL, "--figures", "none")
-    (run / "trials.csv").write_text("".join(lines[:4]))
-    again = measured(*resume)
-    assert again.code == 0, again.err
-    after = read(tmp_path, "trials.csv")
-    assert Counter((*key(row), row["round"]) for row in after) == Counter(
-        (*key(row), row["round"]) for row in trials
-    )
-    assert (run / "struck.csv").read_text() == struck
-    assert measured(*resume).code == 0
-    assert read(tmp_path, "trials.csv") == after
+    again = resumed(copy(whole, tmp_path), keep=3)
+    trials = again.trials
+    assert counted(trials) == counted(whole.trials)
+    assert (again.run / "struck.csv").read_text() == (whole.run / "struck.csv").read_text()
+    assert resumed(again, keep=len(trials)).trials == trials
 
 
-def test_rounds_are_added_for_what_is_left_alone(tmp_path: Path) -> None:
-    done = measured(*JOB, "--out", str(tmp_path / "out"), "--budget", "60s")
-    assert done.code == 0, done.err
-    trials, struck = read(tmp_path, "trials.csv"), read(tmp_path, "struck.csv")
-    last = str(max(int(row["round"]) for row in trials))
+def test_a_budget_adds_rounds_for_what_is_left_alone_or_goes_to_the_least_clear_cells(tmp_path: Path) -> None:
+    made = ran(tmp_path, SEARCH, "--budget", "60s")
+    last = str(max(int(row["round"]) for row in made.trials))
     assert int(last) > 6
-    assert not {key(row) for row in trials if row["round"] == last} & {key(row) for row in struck}
-
-
-def test_a_short_budget_goes_to_the_least_clear_cells(tmp_path: Path) -> None:
-    job = (*JOB, "--netem", "100ms-2mbit")
-    short = measured(*job, "--out", str(tmp_path / "out"), "--budget", "15s")
-    assert short.code == 0, short.err
+    assert not {key(row) for row in made.trials if row["round"] == last} & {key(row) for row in made.struck}
+    short = ran(tmp_path / "short", SEARCH, "--netem", "100ms-2mbit", "--budget", "15s")
     assert "least clear" in short.out
-    assert 2 < len(read(tmp_path, "trials.csv")) < 2 * POINTS
+    assert 2 < len(short.trials) < 2 * POINTS
 
 
 @pytest.mark.parametrize(
@@ -215,55 +234,39 @@ def test_a_first_search_that_ends_in_its_model_profile_keeps_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, words: str
 ) -> None:
     monkeypatch.setattr(session, "_model_profiles", Mock(side_effect=error))
-    ended = command(*JOB, "--out", str(tmp_path / "out"))
+    ended = command(*SETTING, SEARCH, "--out", str(tmp_path / "out"))
     assert ended.code == code
     assert words in (ended.out + ended.err).splitlines()
     assert not (tmp_path / "out").exists()
 
 
-def test_a_search_that_goes_on_takes_the_model_profile_of_its_folder(
-    whole: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_search_goes_on_with_the_model_profile_of_its_folder_or_with_none(
+    whole: Ran, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shutil.copytree(whole[0], tmp_path, dirs_exist_ok=True)
-    run = only_run(tmp_path)
-    lines = (run / "trials.csv").read_text().splitlines(keepends=True)
-    (run / "trials.csv").write_text("".join(lines[:-1]))
+    """None: it would take longer than it can spare."""
     monkeypatch.setattr(session, "_model_profiles", Mock(side_effect=AssertionError))
-    assert measured("--resume", str(run), "--model", MODEL, "--figures", "none").code == 0
-    assert len(read(tmp_path, "trials.csv")) == len(lines) - 1
-
-
-def test_a_search_for_which_no_profile_is_made_ends_and_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One that takes longer than it can spare."""
-    made = Mock(return_value={})
-    monkeypatch.setattr(session, "_model_profiles", made)
-    done = measured(*JOB, "--netem", "200ms-5mbit", "--out", str(tmp_path / "out"))
-    assert done.code == 0, done.err
-    run, struck = only_run(tmp_path), read(tmp_path, "struck.csv")
-    assert not (run / "profiles").exists()
-    assert "model profile's" not in done.out
-    assert struck, "by rounds that all cells have had"
-    before = {(*key(row), row["round"]) for row in read(tmp_path, "trials.csv")}
-    lines = (run / "trials.csv").read_text().splitlines(keepends=True)
-    (run / "trials.csv").write_text("".join(lines[:-3]))
-    assert measured("--resume", str(run), "--model", MODEL, "--figures", "none").code == 0
-    assert {(*key(row), row["round"]) for row in read(tmp_path, "trials.csv")} == before
+    again = resumed(copy(whole, tmp_path / "again"), keep=len(whole.trials) - 1)
+    assert len(again.trials) == len(whole.trials)
+    monkeypatch.setattr(session, "_model_profiles", made := Mock(return_value={}))
+    without = ran(tmp_path, SEARCH, "--netem", "200ms-5mbit")
+    assert not (without.run / "profiles").exists()
+    assert "model profile's" not in without.out
+    assert without.struck, "by rounds that all cells have had"
+    before = counted(without.trials)
+    assert counted(resumed(without, keep=before.total() - 3).trials) == before
     assert made.call_count == 2
 
 
 ELSEWHERE = ("--latency", "3ms", "--rate", "300mbit")
 
 
-def test_advice_for_another_network_is_by_the_model_profile_in_the_folder(whole: tuple[Path, str]) -> None:
-    run = only_run(whole[0])
+def test_advice_for_another_network_is_by_the_model_profile_in_the_folder(whole: Ran) -> None:
+    run = whole.run
     (profile,) = (run / "profiles").iterdir()
     done = command("advise", str(run), *ELSEWHERE)
     assert (done.code, done.err) == (0, "")
-    by_profile = command("advise", "--profile", str(profile), str(run), *ELSEWHERE).out
-    assert done.out.startswith(by_profile)
-    physics = [row for row in read(whole[0], "struck.csv") if row["how"] == "physics"]
+    assert done.out.startswith(command("advise", "--profile", str(profile), str(run), *ELSEWHERE).out)
+    physics = [row for row in whole.struck if row["how"] == "physics"]
     assert f"struck off {len(physics)} cells without a trial" in " ".join(done.out.split())
     there = command("advise", str(run), "--latency", "20ms", "--rate", "5mbit")
     assert "measured at 20ms-5mbit" in " ".join(there.out.split())
@@ -272,10 +275,9 @@ def test_advice_for_another_network_is_by_the_model_profile_in_the_folder(whole:
 
 @pytest.mark.parametrize("why", ["constraint", "broken", "none"])
 def test_advice_that_no_model_profile_gives_is_by_the_trials_and_says_what_they_lack(
-    whole: tuple[Path, str], tmp_path: Path, why: str
+    whole: Ran, tmp_path: Path, why: str
 ) -> None:
-    shutil.copytree(whole[0], tmp_path, dirs_exist_ok=True)
-    run = only_run(tmp_path)
+    run = copy(whole, tmp_path).run
     (profile,) = (run / "profiles").iterdir()
     where = ("--where", "edge_s < 10") if why == "constraint" else ()
     if why == "broken":
@@ -289,18 +291,13 @@ def test_advice_that_no_model_profile_gives_is_by_the_trials_and_says_what_they_
     assert (f"advise--profile{profile}" in said) == (why != "none")
 
 
-def test_profiles_are_learnt_once() -> None:
+def test_profiles_are_learnt_once_and_without_them_a_search_knows_the_links_alone() -> None:
+    """Where a profile takes longer than it can spare: no cell waits for what will not come."""
     search = searching([])
     assert search.lacks_profiles
     search.learn(Mock(keys=lambda: {"m"}, get=lambda name: None))
     assert not search.lacks_profiles
-
-
-def test_a_search_without_profiles_knows_the_links_alone() -> None:
-    """Where a profile takes longer than it can spare: no cell waits for what will not come."""
-    search = searching(
-        [], make_sweep({"model": "m", "netem": "200ms-5mbit", "backend": "tcp", "search": True})
-    )
+    search = searching([], sweep_of(netem="200ms-5mbit"))
     (contest,) = search._contests.values()
     assert np.isnan(contest.search.prospects.expected).all()
     search.learn({}, are_all=True)
@@ -310,87 +307,51 @@ def test_a_search_without_profiles_knows_the_links_alone() -> None:
     assert np.isfinite(known.bound[:2]).all()
     assert not known.moves
     assert (known.fronts, set(known.tiers)) == (None, {0}), "one front, and all in the first round"
+    # Where no model is ever profiled, too.
+    made = searching([], make_sweep({"model": "m", "netem": "200ms-5mbit", "backend": "tcp,rpc"}))
+    (contest,) = made._contests.values()
+    known = contest.search.prospects
+    assert not made.lacks_profiles
+    assert np.exp(known.bound[:, 0]) == pytest.approx([0.198, 0.198, 0.198, 0.198, 0, 0], abs=2e-3)
+    assert np.isfinite(known.expected).all()
+    assert not known.moves
+    assert known.twins is not None
+    assert known.twins.tolist() == [[split, backend] for split in range(3) for backend in range(2)]
+    assert known.fronts is not None
+    assert known.fronts.tolist() == [*[[True, False], [False, True]] * 2, *[[True, True]] * 2]
 
 
-@pytest.fixture(scope="module")
-def grown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A search at two networks to which rounds were added until it was sure, and what it printed."""
-    folder = tmp_path_factory.mktemp("grown")
-    done = measured(
-        *JOB, *NOISY, "--out", str(folder / "out"), "--until", "4%", "--backend", "tcp", *world(folder)
-    )
-    assert done.code == 0, done.err
-    return folder, done.out
-
-
-def world(folder: Path) -> tuple[str, ...]:
-    (folder / "world.yaml").write_text("noise: {trial: 3%}\nrequests: 30\n")
-    return ("--testbed", f"simulated:{folder}/world.yaml")
-
-
-def test_rounds_are_added_until_what_is_left_is_sure(grown: tuple[Path, str]) -> None:
-    folder, out = grown
-    (session,) = json.loads((only_run(folder) / "manifest.json").read_text())["sessions"]
-    assert session["stopping"]["ended"] == "sure"
-    trials, struck = read(folder, "trials.csv"), read(folder, "struck.csv")
-    added = [row for row in trials if int(row["round"]) > 6]
-    off = {(row["netem"], *key(row)) for row in struck}
-    last = {netem: max(int(row["round"]) for row in trials if row["netem"] == netem) for netem in NETEMS}
+def test_rounds_are_added_until_what_is_left_is_sure(grown: Ran) -> None:
+    assert grown.ended == ["sure"]
+    off = {(row["netem"], *key(row)) for row in grown.struck}
+    rounds = [(row["netem"], int(row["round"])) for row in grown.trials]
+    last = {netem: max(number for of, number in rounds if of == netem) for netem in NETEMS}
+    added = [row for row in grown.trials if int(row["round"]) > 6]
     assert added and off
     assert not {(row["netem"], *key(row)) for row in added if int(row["round"]) == last[row["netem"]]} & off
-    assert "sure after" in out
-    rows = front(folder)
-    least = rows[rows["settled"] == "measured"].groupby("netem")["rounds"].max()
-    assert dict(least) == last
+    assert "sure after" in grown.out
+    rows = grown.front()
+    assert dict(rows[rows["settled"] == "measured"].groupby("netem")["rounds"].max()) == last
 
 
-@pytest.mark.parametrize(
-    "share", [pytest.param(0.0, marks=pytest.mark.deep), 0.5, pytest.param(0.9, marks=pytest.mark.deep)]
-)
+@pytest.mark.parametrize("share", gating([0.0, 0.5, 0.9], 0.5))
 def test_a_search_until_it_is_sure_goes_on_from_wherever_it_was(
-    grown: tuple[Path, str], tmp_path: Path, share: float
+    grown: Ran, tmp_path: Path, share: float
 ) -> None:
     """Before its first trial, in a later round, and in one that was added."""
-    shutil.copytree(grown[0], tmp_path, dirs_exist_ok=True)
-    run, trials = only_run(tmp_path), read(tmp_path, "trials.csv")
-    head, *lines = (run / "trials.csv").read_text().splitlines(keepends=True)
-    kept = lines[: round(share * len(lines))]
-    (run / "trials.csv").write_text("".join([head, *kept]))
-    (run / "struck.csv").unlink()
-    named = ("--model", MODEL, "--testbed", f"simulated:{grown[0]}/world.yaml", "--figures", "none")
-    again = measured("--resume", str(run), *named)
-    assert again.code == 0, again.err
-    after = read(tmp_path, "trials.csv")
-    assert (run / "trials.csv").read_text().splitlines(keepends=True)[1 : len(kept) + 1] == kept
-    names = ("netem", "point", "backend", "round", "latency_s", "throughput_ips")
-    assert sorted(tuple(row[name] for name in names) for row in after) == sorted(
-        tuple(row[name] for name in names) for row in trials
-    )
+    again = copy(grown, tmp_path)
+    (again.run / "struck.csv").unlink()
+    resumed(again, keep=round(share * len(grown.trials)))
+    names = ("netem", "latency_s", "throughput_ips")
+    assert counted(again.trials, *names) == counted(grown.trials, *names)
 
 
-@pytest.fixture(scope="module")
-def budgeted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a search that had 40 s."""
-    folder = tmp_path_factory.mktemp("budgeted")
-    job = (*JOB, "--netem", "100ms-2mbit", "--out", str(folder / "out"), "--budget", "40s")
-    assert measured(*job).code == 0
-    return folder
-
-
-@pytest.mark.parametrize("rows", [pytest.param(1, marks=pytest.mark.deep), 14])
-def test_a_search_with_a_budget_goes_on_and_loses_nothing(budgeted: Path, tmp_path: Path, rows: int) -> None:
-    shutil.copytree(budgeted, tmp_path, dirs_exist_ok=True)
-    run = only_run(tmp_path)
-    lines = (run / "trials.csv").read_text().splitlines(keepends=True)
-    (run / "trials.csv").write_text("".join(lines[: rows + 1]))
-    assert measured("--resume", str(run), "--model", MODEL, "--figures", "none").code == 0
-    after = (run / "trials.csv").read_text().splitlines(keepends=True)
-    assert after[: rows + 1] == lines[: rows + 1]
-    assert len(after) > rows + 1
-    each = Counter((*key(row), row["round"]) for row in read(tmp_path, "trials.csv"))
-    assert set(each.values()) == {1}
-    sessions = json.loads((run / "manifest.json").read_text())["sessions"]
-    assert [session["stopping"]["ended"] for session in sessions] == ["budget", "budget"]
+@pytest.mark.parametrize("rows", gating([1, 14], 14))
+def test_a_search_with_a_budget_goes_on_and_loses_nothing(tmp_path: Path, rows: int) -> None:
+    after = resumed(ran(tmp_path, SEARCH, "--netem", "100ms-2mbit", "--budget", "40s"), keep=rows)
+    assert len(after.trials) > rows
+    assert set(counted(after.trials).values()) == {1}
+    assert after.ended == ["budget", "budget"]
 
 
 class Rounds:
@@ -413,8 +374,12 @@ class Rounds:
         self.struck = rows
 
 
+def sweep_of(**options: Any) -> Sweep:
+    return make_sweep({"model": "m", "trials": 2, "search": True, "backend": "tcp", **options})
+
+
 def searching(rows: Rows, sweep: Sweep | None = None, nbytes: int = 5) -> Searching:
-    sweep = sweep or make_sweep({"model": "m", "trials": 2, "search": True, "backend": "tcp"})
+    sweep = sweep or sweep_of()
     facts = {"m": ModelFacts((("input", 9), ("mid", nbytes), ("output", 0)), 0.1, splits=((0,), (1,), (2,)))}
     store: Any = Rounds(rows)
     return Searching(sweep, facts, networks_of(sweep, 1), store, {})
@@ -443,146 +408,83 @@ def test_a_figure_that_stands_is_known_and_the_other_is_not() -> None:
     assert len(contest.tried) == 3, "what none counts of is due again"
 
 
-CODECS = ("--codec", "none,int8,zstd", "--trials", "3", "--backend", "tcp")
-
-
-@pytest.fixture(scope="module")
-def coded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A search over codecs, and what it printed."""
-    folder = tmp_path_factory.mktemp("coded")
-    done = measured(*JOB, *CODECS, *world(folder), "--out", str(folder / "out"))
-    assert done.code == 0, done.err
-    return folder, done.out
-
-
-def test_a_search_over_codecs_has_the_front_of_each_of_them(coded: tuple[Path, str], tmp_path: Path) -> None:
-    folder, out = coded
-    job = [word for word in JOB if word != "--search"]
-    every = measured(*job, *CODECS, *world(tmp_path), "--out", str(tmp_path / "out"))
-    assert every.code == 0, every.err
-    cells = {(*key(row), row["codec"]) for row in read(tmp_path, "trials.csv")}
-    settled = {(*key(row), row["codec"]) for row in read(folder, "trials.csv") + read(folder, "struck.csv")}
-    assert settled == cells
-    assert f"{len(cells)} cells: " in " ".join(out.split())
-    names = ["point", "codec"]
-    fronts = [set(best(each)[names].itertuples(index=False, name=None)) for each in (folder, tmp_path)]
-    assert fronts[0] == fronts[1]
-    assert {codec for _, codec in fronts[0]} == {"none", "int8", "zstd:3"}
-    assert len(read(folder, "trials.csv")) < 0.7 * len(read(tmp_path, "trials.csv"))
-
-
-def test_what_strikes_a_cell_off_has_its_codec_or_none_at_work(coded: tuple[Path, str]) -> None:
-    struck = read(coded[0], "struck.csv")
+def test_a_search_over_codecs_has_the_front_of_each_of_them(tmp_path: Path) -> None:
+    coded, every = (
+        ran(folder, *search, *CODECS, *world(tmp_path))
+        for folder, search in ((tmp_path / "coded", [SEARCH]), (tmp_path, []))
+    )
+    trials, struck = coded.trials, coded.struck
+    cells = {(*key(row), row["codec"]) for row in every.trials}
+    assert {(*key(row), row["codec"]) for row in trials + struck} == cells
+    assert f"{len(cells)} cells: " in coded.words
+    front = coded.best("point", "codec")
+    assert front == every.best("point", "codec")
+    assert {codec for _, codec in front} == {"none", "int8", "zstd:3"}
+    assert len(trials) < 0.7 * len(every.trials)
+    # What strikes a cell off has its codec, or none at work.
     assert {row["codec"] for row in struck} > {"int8"}
-    of_codec = {(*key(row), row["codec"]) for row in read(coded[0], "trials.csv")}
+    of_codec = {(*key(row), row["codec"]) for row in trials}
     for row in struck:
         by = row["by_point"], row["by_backend"]
-        assert (*by, row["codec"]) in of_codec or (*by, "none") in of_codec
+        assert {(*by, row["codec"]), (*by, "none")} & of_codec
 
 
-def resumed(whole: Path, tmp_path: Path) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
-    """The trials of a search, and those of its copy that goes on from a third of them."""
-    shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
-    run, before = only_run(tmp_path), read(tmp_path, "trials.csv")
-    lines = (run / "trials.csv").read_text().splitlines(keepends=True)
-    (run / "trials.csv").write_text("".join(lines[: len(lines) // 3]))
-    named = ("--model", MODEL, "--testbed", f"simulated:{whole}/world.yaml", "--figures", "none")
-    again = measured("--resume", str(run), *named)
-    assert again.code == 0, again.err
-    return before, read(tmp_path, "trials.csv")
-
-
-ENGINES = ("--engine", "eager,onnx")
-
-
-def by_engine(row: dict[str, str]) -> tuple[str, str, str]:
+def by_engine(row: dict[str, str]) -> tuple[str, ...]:
     return (*key(row), row["engine"])
 
 
-@pytest.fixture(scope="module")
-def of_engines(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A search over engines, and what it printed."""
-    folder = tmp_path_factory.mktemp("engines")
-    done = measured(*JOB, *ENGINES, "--trials", "3", *world(folder), "--out", str(folder / "out"))
-    assert done.code == 0, done.err
-    return folder, done.out
-
-
 @pytest.mark.deep
-def test_a_search_over_engines_has_the_front_of_each_of_them(
-    of_engines: tuple[Path, str], tmp_path: Path
-) -> None:
-    folder, out = of_engines
-    job = [word for word in JOB if word != "--search"]
-    every = measured(*job, *ENGINES, "--trials", "3", *world(tmp_path), "--out", str(tmp_path / "out"))
-    assert every.code == 0, every.err
-    struck, trials = read(folder, "struck.csv"), read(folder, "trials.csv")
-    cells = set(map(by_engine, read(tmp_path, "trials.csv")))
+def test_a_search_over_engines_has_the_front_of_each_of_them(of_engines: Ran, tmp_path: Path) -> None:
+    every = ran(tmp_path, *ENGINES, *world(tmp_path))
+    struck, trials = of_engines.struck, of_engines.trials
+    cells = set(map(by_engine, every.trials))
     assert set(map(by_engine, trials + struck)) == cells
-    assert f"{len(cells)} cells: " in " ".join(out.split())
+    assert f"{len(cells)} cells: " in of_engines.words
     assert {row["engine"] for row in struck if row["how"] == "physics"} == {row["engine"] for row in trials}
     for row in struck:
         assert (row["by_point"], row["by_backend"], row["engine"]) in set(map(by_engine, trials))
-    names = ["point", "backend", "setup"]
-    fronts = [set(best(each)[names].itertuples(index=False, name=None)) for each in (folder, tmp_path)]
-    assert fronts[0] == fronts[1]
-    assert len({setup for *_, setup in fronts[0]}) == 2
-    (note,) = [line for line in compare(only_run(folder), only_run(tmp_path)).notes if "struck off" in line]
+    front = of_engines.best("point", "backend", "engine")
+    assert front == every.best("point", "backend", "engine")
+    assert len({engine for *_, engine in front}) == 2
+    (note,) = [line for line in compare(of_engines.run, every.run).notes if "struck off" in line]
     off = {(row["point"], int(row["payload_bytes"]) and row["backend"], row["engine"]) for row in struck}
     assert f"A: its search struck off {len(off)} cells" in note
-    assert len(trials) < 0.7 * len(read(tmp_path, "trials.csv"))
+    assert len(trials) < 0.7 * len(every.trials)
 
 
-def test_what_is_struck_off_of_one_engine_counts_of_another(of_engines: tuple[Path, str]) -> None:
-    folder, _ = of_engines
-    struck = set(map(by_engine, read(folder, "struck.csv")))
-    counts = {
-        by_engine(row): sum(by_engine(row) == by_engine(each) for each in read(folder, "trials.csv"))
-        for row in read(folder, "trials.csv")
-        if by_engine(row) not in struck
-    }
-    apart = {cell for cell in counts if any((*cell[:2], engine) in struck for engine in ("eager", "onnx"))}
+def test_what_is_struck_off_of_one_engine_counts_of_another(of_engines: Ran) -> None:
+    struck = set(map(by_engine, of_engines.struck))
+    cells = set(map(by_engine, of_engines.trials)) - struck
+    apart = {cell for cell in cells if any((*cell[:2], engine) in struck for engine in ("eager", "onnx"))}
     assert apart, "no cell is struck off of one engine alone"
     settled = {
         (str(row["point"]), row["backend"], row["engine"]): row["settled"]
-        for row in front(folder).to_dict("records")
+        for row in of_engines.front().to_dict("records")
     }
     assert {settled[cell] for cell in apart} == {"measured"}
 
 
 @pytest.mark.deep
-def test_a_search_over_engines_goes_on_from_wherever_it_was(
-    of_engines: tuple[Path, str], tmp_path: Path
-) -> None:
-    before, after = resumed(of_engines[0], tmp_path)
-    assert Counter((*by_engine(row), row["round"]) for row in after) == Counter(
-        (*by_engine(row), row["round"]) for row in before
-    )
+def test_a_search_over_engines_goes_on_from_wherever_it_was(of_engines: Ran, tmp_path: Path) -> None:
+    after = resumed(copy(of_engines, tmp_path), keep=len(of_engines.trials) // 3)
+    assert counted(after.trials, "engine") == counted(of_engines.trials, "engine")
 
 
 def test_what_is_less_accurate_strikes_nothing_off() -> None:
     """The driver knows each codec's accuracy at each split before the first trial."""
-    sweep = make_sweep({"model": "m", "trials": 2, "search": True, "backend": "tcp", "codec": "none,int8"})
+    sweep = sweep_of(codec="none,int8")
     points = (("input", 9), ("mid", 5), ("late", 5), ("output", 0))
     accuracy = {(1, "int8", "eager", (1,)): 0.5, (1, "int8", "eager", (2,)): 0.75}
-    facts = {
-        "m": ModelFacts(
-            points, 0.1, splits=((0,), (1,), (2,), (3,)), accuracy=accuracy,
-            dtypes=(("uint8",), ("float32",), ("float32",)),
-        )
-    }  # fmt: skip
-    store: Any = Rounds([])
-    search = Searching(sweep, facts, networks_of(sweep, 1), store, {})
+    dtypes, splits = (("uint8",), ("float32",), ("float32",)), ((0,), (1,), (2,), (3,))
+    facts = {"m": ModelFacts(points, 0.1, splits=splits, accuracy=accuracy, dtypes=dtypes)}
+    search = Searching(sweep, facts, networks_of(sweep, 1), cast(Any, Rounds([])), {})
     (contest,) = search._contests.values()
     known = contest.search.prospects
     assert known.fronts is not None
     assert known.accuracy is not None
-    made = {
-        (cell.point, cell.codec): (front, share)
-        for cell, front, share in zip(
-            contest.cells, known.fronts.tolist(), known.accuracy.tolist(), strict=True
-        )
-    }
+    names = [(cell.point, cell.codec) for cell in contest.cells]
+    known_of = zip(known.fronts.tolist(), known.accuracy.tolist(), strict=True)
+    made = dict(zip(names, known_of, strict=True))
     int8, none = made["1", "int8"][0], made["1", "none"][0]
     assert sorted([int8, none]) == [[False, True], [True, False]]
     assert made == {
@@ -603,17 +505,13 @@ def row(point: int, number: int, status: str = "ok", latency_s: str = "0.1") -> 
 def test_trials_of_which_no_figure_counts_are_due_again() -> None:
     due = part_of([row(0, 1), row(1, 1, "failed", ""), row(2, 1, "latency only")])
     assert [(trial.cell.point, trial.round) for trial in due] == [("1", 1)]
-
-
-def test_what_fails_in_a_session_is_not_due_again_in_it() -> None:
-    """A cell that always fails must not keep the others from being measured."""
+    # But for what failed in the session: a cell that always fails must not keep the others from being measured.
     search = searching([row(0, 1), row(1, 1, "failed", ""), row(2, 1)])
     search.is_measuring = True
     search.update()
     part = search.part()
     assert part is not None
-    assert {trial.round for trial in part.trials} == {2}
-    assert {trial.cell.point for trial in part.trials} == {"0", "1", "2"}
+    assert {(trial.cell.point, trial.round) for trial in part.trials} == {("0", 2), ("1", 2), ("2", 2)}
 
 
 HUGE = 10_000_000
@@ -634,8 +532,7 @@ def test_the_first_round_begins_with_what_tells_which_trials_may_be_short() -> N
 
 @pytest.mark.parametrize("budget", [None, "1h"])
 def test_a_network_has_its_later_rounds_in_a_row_but_within_a_budget(budget: str | None) -> None:
-    options = {"model": "m", "netem": "none,200ms-5mbit", "backend": "tcp", "trials": 3, "search": True}
-    sweep = make_sweep({**options, **({"budget": budget} if budget else {})})
+    sweep = sweep_of(netem="none,200ms-5mbit", trials=3, **({"budget": budget} if budget else {}))
     rows: Rows = []
     order = []
     while due := part_of(rows, sweep):
@@ -648,7 +545,7 @@ def test_a_network_has_its_later_rounds_in_a_row_but_within_a_budget(budget: str
     )
 
 
-def test_what_is_left_is_foreseen_by_what_was_measured_or_else_by_the_plan() -> None:
+def test_stages_and_rounds_that_are_left_are_foreseen() -> None:
     """The edge alone takes 0.1 s, and any payload 20 s: that has its first round alone."""
     sweep = make_sweep({"model": "m", "netem": "200ms-5mbit", "backend": "tcp"})
 
@@ -659,10 +556,8 @@ def test_what_is_left_is_foreseen_by_what_was_measured_or_else_by_the_plan() -> 
     assert left([]) == {"0": 6, "1": 1, "2": 6}
     assert left(far) == {"0": 5, "1": 1, "2": 5}
     assert left([far[1], far[0] | {"latency_s": "0.2", "throughput_ips": "5"}]) == {"1": 1, "2": 5}
-
-
-def test_stages_that_no_trial_had_yet_take_their_time_to_build() -> None:
-    sweep = make_sweep({"model": "m", "trials": 2, "search": True, "backend": "tcp", "engine": "compile"})
+    # Stages that no trial had yet take their time to build.
+    sweep = sweep_of(engine="compile")
     rows = [row(point, 1) | {"engine": "compile"} for point in (0, 1)]
     waits_s = []
     for known in (rows[:1], rows):
@@ -679,7 +574,7 @@ def test_stages_that_no_trial_had_yet_take_their_time_to_build() -> None:
 @pytest.mark.parametrize("added", [(0,), (0, 2)])
 def test_an_added_round_that_was_interrupted_is_completed(added: tuple[int, ...]) -> None:
     whole = [row(point, number) for number in (1, 2) for point in range(3)]
-    sweep = make_sweep({"model": "m", "trials": 2, "search": True, "backend": "tcp", "until": "1%"})
+    sweep = sweep_of(until="1%")
     rest = part_of([*whole, *(row(point, 3) for point in added)], sweep)
     assert {(trial.cell.point, trial.round) for trial in rest} == {
         (str(point), 3) for point in range(3) if point not in added
@@ -691,9 +586,7 @@ def test_an_added_round_that_was_interrupted_is_completed(added: tuple[int, ...]
 def test_each_condition_is_added_a_round_of_its_own() -> None:
     rows = [row(point, number) for number in (1, 2, 3) for point in range(3)]
     rows += [each | {"batch_size": "2"} for each in rows[:6]]
-    sweep = make_sweep(
-        {"model": "m", "trials": 2, "search": True, "backend": "tcp", "batch_size": "1,2", "until": "1%"}
-    )
+    sweep = sweep_of(batch_size="1,2", until="1%")
     search = searching(rows, sweep)
     search.update()
     part = search.further({condition: 1 + search.last(condition) for condition in search.conditions})

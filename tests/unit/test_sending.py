@@ -32,58 +32,40 @@ def shard(unit: int, size: int = 1) -> Shard:
 
 
 def prepared(*splits: tuple[int, ...], shards: tuple[Shard, ...] = (), name: str = "net") -> Prepared:
-    points = tuple((str(number), 1) for number in range(UNITS + 1))
-    nothing = Path(os.devnull)
-    return Prepared(
-        name,
-        Recipe(name),
-        Artifact(nothing, "all"),
-        None,
-        {1: Artifact(nothing, "inputs")},
-        "g",
-        ModelFacts(points, 0.01),
-        {},
-        {},
-        shards=shards or tuple(shard(unit) for unit in range(UNITS)),
-        splits=splits,
+    nothing, facts = (
+        Path(os.devnull),
+        ModelFacts(tuple((str(number), 1) for number in range(UNITS + 1)), 0.01),
     )
+    artifact, data = Artifact(nothing, "all"), {1: Artifact(nothing, "inputs")}
+    parts = shards or tuple(shard(unit) for unit in range(UNITS))
+    return Prepared(name, Recipe(name), artifact, None, data, "g", facts, {}, {}, shards=parts, splits=splits)
 
 
 @pytest.fixture(params=[2])
 def bed(request: pytest.FixtureRequest) -> Iterator[Testbed]:
     middle: dict[str, Host] = {MIDDLE: HOSTS[EDGE]} if request.param == 3 else {}
     hosts = {EDGE: HOSTS[EDGE], **middle, SERVER: HOSTS[SERVER]}
-    with closing(
-        bed_of({role: StandIn(host, lambda _: cast(Any, None)) for role, host in hosts.items()})
-    ) as bed:
+    stand_ins = {role: StandIn(host, lambda _: cast(Any, None)) for role, host in hosts.items()}
+    with closing(bed_of(stand_ins)) as bed:
         yield bed
 
 
 def there(bed: Testbed) -> dict[str, str]:
     """By role, the units whose weights the host has."""
+    found = {role: cast(StandIn, remote).has for role, remote in bed.remotes.items()}
     return {
-        role: "".join(
-            sorted(
-                name.removesuffix(".safetensors")
-                for name in cast(StandIn, remote).has
-                if name != "inputs.safetensors"
-            )
-        )
-        for role, remote in bed.remotes.items()
+        role: "".join(sorted(name.removesuffix(".safetensors") for name in has if name[:6] != "inputs"))
+        for role, has in found.items()
     }
 
 
 @pytest.mark.parametrize(
     ("splits", "edge", "server"),
     [
-        ([(2,), (4,)], "0123", "2345"),
-        ([(2,)], "01", "2345"),
-        ([(0,), (2,)], "01", "012345"),
-        ([(2,), (6,)], "012345", "2345"),
-        ([(6,)], "012345", ""),
-        ([], "012345", "012345"),
+        ([(2,), (4,)], "0123", "2345"), ([(2,)], "01", "2345"), ([(0,), (2,)], "01", "012345"),
+        ([(2,), (6,)], "012345", "2345"), ([(6,)], "012345", ""), ([], "012345", "012345"),
     ],
-)
+)  # fmt: skip
 def test_a_host_gets_the_units_that_it_runs(
     bed: Testbed, splits: list[tuple[int, ...]], edge: str, server: str
 ) -> None:
@@ -129,62 +111,41 @@ def test_what_is_there_is_looked_for_once(bed: Testbed) -> None:
     assert sender.sent_bytes == {EDGE: 2 + 4 + 2, SERVER: 4 + 6}
 
 
-class Time:
-    def __init__(self) -> None:
-        self.now_s = 0.0
+class Metered:
+    """A meter, what it shows meanwhile and what it writes; a time of its own."""
 
-    def __call__(self) -> float:
-        return self.now_s
+    def __init__(self, *, terminal: bool) -> None:
+        self.now_s, self.shown, file = 0.0, list[str](), io.StringIO()
+        console = Console(file=file, force_terminal=terminal, width=80, highlight=False)
+        self.meter = Meter(console, self.shown.append, lambda: self.now_s)
+        self.text = file.getvalue
 
-
-def meter(*, terminal: bool) -> tuple[Meter, Time, list[str], io.StringIO]:
-    time, shown, text = Time(), list[str](), io.StringIO()
-    return (
-        Meter(Console(file=text, force_terminal=terminal, width=80, highlight=False), shown.append, time),
-        time,
-        shown,
-        text,
-    )
-
-
-def sending(meter: Meter, time: Time) -> None:
-    meter.begin({EDGE: 528_000_000, MIDDLE: 0, SERVER: 9_400_000})
-    for _ in range(5):
-        time.now_s += 0.3
-        meter.sent(SERVER, 1_000_000)
-    for _ in range(30):
-        time.now_s += 1.0
-        meter.sent(EDGE, 10_000_000)
+    def sending(self) -> None:
+        self.meter.begin({EDGE: 528_000_000, MIDDLE: 0, SERVER: 9_400_000})
+        for times, each_s, role, nbytes in ((5, 0.3, SERVER, 1_000_000), (30, 1.0, EDGE, 10_000_000)):
+            for _ in range(times):
+                self.now_s += each_s
+                self.meter.sent(role, nbytes)
 
 
-def test_a_terminal_shows_how_far_it_is(snapshot: SnapshotAssertion) -> None:
-    it, time, shown, text = meter(terminal=True)
-    sending(it, time)
+def test_a_terminal_shows_how_far_it_is_and_a_log_now_and_then(snapshot: SnapshotAssertion) -> None:
+    on_terminal, in_log, had_all = Metered(terminal=True), Metered(terminal=False), Metered(terminal=True)
+    on_terminal.sending()
+    shown = on_terminal.shown
     assert len(shown) == 1 + 2 + 30
     assert (shown[0], shown[2], shown[-1]) == snapshot
-    assert text.getvalue() == ""
-
-
-def test_a_log_has_a_line_now_and_then_and_what_was_sent(snapshot: SnapshotAssertion) -> None:
-    it, time, shown, text = meter(terminal=False)
-    sending(it, time)
-    it.end()
-    assert not shown
-    assert text.getvalue() == snapshot
-
-
-def test_hosts_that_have_all_are_told(snapshot: SnapshotAssertion) -> None:
-    it, _, shown, text = meter(terminal=True)
-    it.begin({EDGE: 0, SERVER: 0})
-    it.end()
-    assert not shown
-    assert text.getvalue() == snapshot
+    in_log.sending()
+    in_log.meter.end()
+    had_all.meter.begin({EDGE: 0, SERVER: 0})
+    had_all.meter.end()
+    assert not in_log.shown + had_all.shown
+    assert [on_terminal.text(), in_log.text(), had_all.text()] == ["", snapshot, snapshot]
 
 
 def test_what_a_sender_sends_goes_through_its_meter(bed: Testbed) -> None:
-    it, _, shown, text = meter(terminal=True)
+    it = Metered(terminal=True)
     parts = tuple(shard(unit, 2_000_000) for unit in range(UNITS))
-    Sender(bed).send([prepared((2,), shards=parts)], it)
-    assert shown == ["sending 0.0 of 4.0 MB to edge, 0.0 of 8.0 MB to server"]
-    assert it.words == "sending 4.0 of 4.0 MB to edge, 8.0 of 8.0 MB to server"
-    assert text.getvalue() == "sent 4.0 MB to edge, 8.0 MB to server\n"
+    Sender(bed).send([prepared((2,), shards=parts)], it.meter)
+    assert it.shown == ["sending 0.0 of 4.0 MB to edge, 0.0 of 8.0 MB to server"]
+    assert it.meter.words == "sending 4.0 of 4.0 MB to edge, 8.0 of 8.0 MB to server"
+    assert it.text() == "sent 4.0 MB to edge, 8.0 MB to server\n"

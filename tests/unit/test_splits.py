@@ -1,14 +1,18 @@
-"""Which ways of splitting a model are asked for."""
+"""Which ways of splitting a model are asked for, and points and chains that somebody wrote down."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.partitions.points import Point, TensorSpec
+from pareto.partitions.recipe import Handmade
 from pareto.protocol.errors import UserError
 from pareto.sweep import splits
 from pareto.sweep.sweep import Sweep
+from tests.unit.refusals import refusal
 
 NAMES = ("input", "stem", "body.0", "body.1", "head", "output")
 SPEC = (TensorSpec((1, 8), "float32"),)
@@ -23,75 +27,110 @@ def test_points_are_chosen_by_number_name_and_range() -> None:
     assert chosen("all") == tuple((i,) for i in range(6))
     assert chosen("4", "stem", "0", "4") == ((0,), (1,), (4,))
     assert chosen("2-4") == chosen("body.0-head") == ((2,), (3,), (4,))
-
-
-def test_a_chain_is_cut_at_or_after_the_cut_before() -> None:
+    # A chain is cut at or after the cut before.
     assert chosen("0", "2", "5", links=2) == ((0, 0), (0, 2), (0, 5), (2, 2), (2, 5), (5, 5))
     assert len(chosen("all", links=2)) == 6 * 7 / 2
     assert len(chosen("all", links=3)) == 6 * 7 * 8 / 6
-
-
-def measured(*selectors: str, links: int = 1, only: bool = False) -> tuple[splits.Split, ...]:
-    return splits.to_measure("net", POINTS, Sweep(model="net", points=selectors, only=only), links)
-
-
-def test_the_ends_are_added_where_they_were_not_asked_for() -> None:
-    assert measured("2", "4") == ((0,), (2,), (4,), (5,))
-    assert measured("2", "4", only=True) == ((2,), (4,))
-    assert measured("all") == chosen("all")
-    assert measured("1+3", links=2) == ((0, 0), (0, 5), (1, 3), (5, 5))
-
-
-def test_added_ends_are_said(snapshot: SnapshotAssertion) -> None:
-    assert splits.ends_note(()) == ""
-    assert [splits.ends_note(added) for added in ({(0,)}, {(0,), (5,)}, {(0, 0), (0, 5), (5, 5)})] == snapshot
-
-
-def test_a_way_of_splitting_can_be_named() -> None:
+    # A way of splitting can be named.
     assert chosen("1+3", "stem+head", links=2) == ((1, 3), (1, 4))
     assert chosen("0-1+1-2", links=2) == ((0, 1), (0, 2), (1, 1), (1, 2))
     assert chosen("0+1-2", "3", links=2) == ((0, 1), (0, 2), (3, 3))
     assert chosen("4+all", links=2) == ((4, 4), (4, 5))
 
 
-@pytest.mark.parametrize(
-    ("selectors", "links", "named"),
-    [
-        (["9"], 1, "'9'"),
-        (["boddy.0"], 1, "boddy.0"),
-        (["1+2"], 1, "1+2"),
-        (["1+2+3"], 2, "1+2+3"),
-        (["3+1"], 2, "3+1"),
-    ],
-)
-def test_what_cannot_be_is_one_line(
-    selectors: list[str], links: int, named: str, snapshot: SnapshotAssertion
+def measured(*selectors: str, links: int = 1, only: bool = False) -> tuple[splits.Split, ...]:
+    return splits.to_measure("net", POINTS, Sweep(model="net", points=selectors, only=only), links)
+
+
+def test_the_ends_are_added_where_they_were_not_asked_for_and_that_is_said(
+    snapshot: SnapshotAssertion,
 ) -> None:
-    with pytest.raises(UserError) as refused:
-        chosen(*selectors, links=links)
-    line = str(refused.value)
-    assert named in line
-    assert "\n" not in line
-    assert line == snapshot
-
-
-def test_too_many_ways_are_refused_before_they_are_made(snapshot: SnapshotAssertion) -> None:
-    many = tuple(Point(number, f"u{number}", f"u{number}", SPEC) for number in range(500))
-    lines = []
-    for selector, links in (("all", 2), ("all", 7), ("0-30+0-30", 2), ("0-499+0-499", 2)):
-        with pytest.raises(UserError) as refused:
-            splits.find("net", many, [selector], links)
-        lines.append(str(refused.value))
-    assert "125250" in lines[0]
-    assert "496" in lines[2]
-    assert lines == snapshot
-    assert len(splits.find("net", many, ["all"], 1)) == 500
-
-
-def test_a_single_host_runs_all_of_it() -> None:
-    assert measured("all", links=0) == ((5,),)
-
-
-def test_what_folds_or_merges_is_counted_in_one_line() -> None:
+    assert measured("2", "4") == ((0,), (2,), (4,), (5,))
+    assert measured("2", "4", only=True) == ((2,), (4,))
+    assert measured("all") == chosen("all")
+    assert measured("1+3", links=2) == ((0, 0), (0, 5), (1, 3), (5, 5))
+    assert measured("all", links=0) == ((5,),), "a single host runs all of it"
+    assert splits.ends_note(()) == ""
+    assert [splits.ends_note(added) for added in ({(0,)}, {(0,), (5,)}, {(0, 0), (0, 5), (5, 5)})] == snapshot
+    # What folds or merges is counted.
     assert splits.fold_note(POINTS, 5) == ""
     assert splits.fold_note(POINTS, 8) == "5 of 8 cuts are points (--granularity op has the others)"
+
+
+MANY = tuple(Point(number, f"u{number}", f"u{number}", SPEC) for number in range(500))
+
+
+@pytest.mark.parametrize(
+    ("points", "selector", "links", "named"),
+    [
+        (POINTS, "9", 1, "'9'"),
+        (POINTS, "boddy.0", 1, "boddy.0"),
+        (POINTS, "1+2", 1, "1+2"),
+        (POINTS, "1+2+3", 2, "1+2+3"),
+        (POINTS, "3+1", 2, "3+1"),
+        # Too many are refused before they are made.
+        (MANY, "all", 2, "125250"),
+        (MANY, "all", 7, ""),
+        (MANY, "0-30+0-30", 2, "496"),
+        (MANY, "0-499+0-499", 2, ""),
+    ],
+    ids=["9", "boddy", "1+2", "1+2+3", "3+1", "two links", "seven", "31 by 31", "all by all"],
+)
+def test_what_cannot_be_is_one_line(
+    points: tuple[Point, ...], selector: str, links: int, named: str, snapshot: SnapshotAssertion
+) -> None:
+    line = refusal(UserError, splits.find, "net", points, [selector], links)
+    assert named in line
+    assert line == snapshot
+    assert len(splits.find("net", points, ["all"], 1)) == len(points)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(splits, "FOLDER", tmp_path / "partitions")
+    (tmp_path / "partitions").mkdir()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("points: [features.3, features.6]\n", Handmade(points=("features.3", "features.6"))),
+        ("# why\npoints:\n  - add_1\n  - 7\n", Handmade(points=("add_1", "7"))),
+        ("chain: [stem, body, body, head]\n", Handmade(chain=("stem", "body", "body", "head"))),
+    ],
+)
+def test_what_a_file_says(text: str, expected: Handmade, folder: Path) -> None:
+    """For a user's model it lies beside the file, and has the model's name."""
+    for name, mine in (("alexnet.yaml", text), ("net.build.yaml", "points: [wrong]")):
+        (folder / "partitions" / name).write_text(mine)
+    (folder / "net.build.yaml").write_text(text)
+    assert splits.chosen_points("alexnet", "") == expected
+    assert splits.chosen_points("resnet18", "") is None
+    assert splits.chosen_points("net.build", str(folder / "net.py")) == expected
+    assert splits.chosen_points("net.other", str(folder / "net.py")) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("", "alexnet.yaml"),
+        ("points: [a]\nchain: [b]\n", "alexnet.yaml:1"),
+        ("{}\n", "alexnet.yaml:1"),
+        ("\npoint: [a]\n", "alexnet.yaml:2"),
+        ("- a\n", "alexnet.yaml:1"),
+        ("points: features.3\n", "alexnet.yaml:1"),
+        ("chain: []\n", "alexnet.yaml:1"),
+        ("points:\n  - a\n  - {b: c}\n", "alexnet.yaml:3"),
+        ("points:\n  - a\n  - ''\n", "alexnet.yaml:3"),
+        ("points:\n  - a\n  - b\n  - a\n", "alexnet.yaml:4"),
+        ("points: [a\n", "alexnet.yaml:2"),
+    ],
+)
+def test_a_fault_names_the_file_and_the_line(
+    text: str, where: str, folder: Path, snapshot: SnapshotAssertion
+) -> None:
+    (folder / "partitions" / "alexnet.yaml").write_text(text)
+    line = refusal(UserError, splits.chosen_points, "alexnet", "")
+    assert f"{where}: " in line
+    assert line == snapshot

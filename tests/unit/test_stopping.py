@@ -28,6 +28,7 @@ MODELS = {
 NETWORKS = {name: (profile_files.load(name),) for name in NETEMS}
 A, B = (("m", name, 1, "none", "eager", "auto", 0, "tuned") for name in NETEMS)
 CELLS = 3 * 2
+LOST = tuple(f"tcp {n}" for n in range(7))
 
 
 def knows(
@@ -38,7 +39,10 @@ def knows(
 
 @dataclass
 class Session:
-    """A run in which each trial takes `pace` times what was foreseen, and `looks` tell what is known after a round."""
+    """A run in which each trial takes `pace` times what was foreseen, and `looks` tell what is known after a round.
+
+    testbeds: so many trials are measured at the same time, and as many rounds.
+    """
 
     sweep: Sweep
     looks: Iterable[Certainty] = ()
@@ -46,11 +50,11 @@ class Session:
     done: frozenset[tuple[Cell, int]] = frozenset()
     time_s: float = 0.0
     testbeds: int = 1
-    """So many trials are measured at the same time, and as many rounds."""
+    most: int = 1000
     said: list[str] = field(default_factory=list)
     parts: list[Plan] = field(default_factory=list)
 
-    def run(self, most: int = 1000) -> Stopping:
+    def __post_init__(self) -> None:
         looks, tally = iter(self.looks), Tally(at_once=self.testbeds)
         networks = {name: NETWORKS[name] for name in self.sweep.netems}
         grows = self.sweep.until is not None or self.sweep.budget is not None
@@ -61,19 +65,26 @@ class Session:
             (lambda: self.testbeds) if grows else None,
         )
         look = lambda within: next(looks)  # noqa: E731
-        stopping = Stopping(self.sweep, source, look, tally, 0.0, self.said.append, lambda: self.time_s)
-        for part in itertools.islice(stopping.plans(), most):
+        self.stopping = Stopping(self.sweep, source, look, tally, 0.0, self.said.append, lambda: self.time_s)
+        for part in itertools.islice(self.stopping.plans(), self.most):
             self.parts.append(part)
             for trial in part.trials:
                 tally.trials += 1
                 tally.foreseen += trial.estimate_s
                 tally.wall += trial.estimate_s * self.pace
                 self.time_s += trial.estimate_s * self.pace / self.testbeds
-        return stopping
 
     @property
     def numbers(self) -> list[list[int]]:
         return [sorted({trial.round for trial in part.trials}) for part in self.parts]
+
+    @property
+    def trials(self) -> list[tuple[Cell, int]]:
+        return [(trial.cell, trial.round) for part in self.parts for trial in part.trials]
+
+    @property
+    def record(self) -> dict[str, Any]:
+        return self.stopping.record() or {}
 
 
 def wanted(**options: Any) -> Sweep:
@@ -86,40 +97,32 @@ def round_s(sweep: Sweep) -> float:
 
 def test_without_either_the_plan_is_all() -> None:
     session = Session(wanted())
-    assert session.run().record() is None
+    assert session.stopping.record() is None
     assert session.numbers == [[1, 2]]
     assert session.said == []
-    everything = frozenset((t.cell, t.round) for t in session.parts[0].trials)
-    nothing = Session(wanted(), done=everything)
-    nothing.run()
-    assert nothing.parts == []
+    assert Session(wanted(), done=frozenset(session.trials)).parts == []
+    sure = Session(wanted(until="5%"), [knows()], done=frozenset(session.trials))
+    assert (sure.record["ended"], sure.parts) == ("sure", []), "it needs no testbed"
 
 
 def test_a_fleet_measures_several_rounds_at_once_and_its_budget_is_wall_time() -> None:
     session = Session(wanted(until="5%", trials=4), [knows(A, B), knows()], testbeds=3)
-    session.run()
     assert session.numbers == [[1, 2, 3], [4], [5, 6, 7]]
     assert session.said[0].startswith("rounds 5 to 7 are added")
     limited = wanted(budget=f"{2.5 * round_s(wanted())}s")
     alone, fleet = Session(limited), Session(limited, testbeds=4)
-    alone.run()
-    fleet.run()
     assert (max(alone.numbers)[-1], max(fleet.numbers)[-1]) == (2, 10)
 
 
 def test_rounds_are_added_until_all_is_sure(snapshot: SnapshotAssertion) -> None:
     session = Session(wanted(until="5%"), [knows(A, B), knows(A, B), knows()])
-    record = session.run().record()
     assert session.numbers == [[1], [2], [3], [4]]
     assert {len(part.trials) for part in session.parts} == {2 * CELLS}
     assert session.said == snapshot
     ended = {"until": 0.05, "budget_s": None, "ended": "sure", "rounds": 7, "points": 4, "unsure": 0}
-    assert record == {**ended, "widest": "", "lost": []}
-
-
-def test_only_the_conditions_that_are_unsure_are_measured_again_and_whole() -> None:
+    assert session.record == {**ended, "widest": "", "lost": []}
+    # Only the conditions that are unsure are measured again, and whole.
     session = Session(wanted(until="5%"), [knows(A, B), knows(B), knows()])
-    session.run()
     assert session.numbers == [[1], [2], [3], [4]]
     again = session.parts[-1].trials
     assert {trial.cell.condition for trial in again} == {B}
@@ -129,110 +132,76 @@ def test_only_the_conditions_that_are_unsure_are_measured_again_and_whole() -> N
 def test_each_condition_goes_on_with_its_own_next_round() -> None:
     """A second session asks for more: the rounds that A has not are no gap."""
     first = Session(wanted(until="5%"), [knows(B), knows(B), knows()])
-    first.run()
-    done = frozenset((t.cell, t.round) for part in first.parts for t in part.trials)
-    second = Session(wanted(until="2%"), [knows(A, B), knows()], done=done)
-    second.run()
-    (part,) = second.parts
-    assert {(t.cell.condition, t.round) for t in part.trials} == {(A, 3), (B, 5)}
-    assert len(part.trials) == 2 * CELLS
-
-
-def test_a_run_that_was_interrupted_completes_its_round_first() -> None:
+    second = Session(wanted(until="2%"), [knows(A, B), knows()], done=frozenset(first.trials))
+    assert {(cell.condition, number) for cell, number in second.trials} == {(A, 3), (B, 5)}
+    assert [len(part.trials) for part in second.parts] == [2 * CELLS]
+    # A run that was interrupted completes its round first.
     sweep = wanted(netem="none", until="5%")
     whole = Session(sweep, [knows(A), knows(A), knows()])
-    whole.run()
-    trials = [t for part in whole.parts for t in part.trials]
-    begun = trials[: 2 * CELLS + 2]  # two trials into the round that was added
-    again = Session(sweep, [knows(A), knows()], done=frozenset((t.cell, t.round) for t in begun))
-    again.run()
-    done = [(t.cell, t.round) for part in again.parts for t in part.trials]
-    assert done == [(t.cell, t.round) for t in trials[len(begun) :]]
-
-
-def test_a_run_that_is_sure_needs_no_testbed() -> None:
-    sweep = wanted(until="5%")
-    done = frozenset((t.cell, t.round) for t in plan.make(sweep, MODELS, NETWORKS).trials)
-    session = Session(sweep, [knows()], done=done)
-    assert (session.run().record() or {})["ended"] == "sure"
-    assert session.parts == []
+    begun = 2 * CELLS + 2  # two trials into the round that was added
+    again = Session(sweep, [knows(A), knows()], done=frozenset(whole.trials[:begun]))
+    assert again.trials == whole.trials[begun:]
 
 
 def test_a_budget_is_spent_on_whole_rounds(snapshot: SnapshotAssertion) -> None:
-    sweep = wanted()
-    session = Session(wanted(budget=4.5 * round_s(sweep)))
-    budget_s = pytest.approx(4.5 * round_s(sweep))
-    assert session.run().record() == {"until": None, "budget_s": budget_s, "ended": "budget"}
+    budget_s = 4.5 * round_s(wanted())
+    session = Session(wanted(budget=budget_s))
+    assert session.record == {"until": None, "budget_s": pytest.approx(budget_s), "ended": "budget"}
     assert session.numbers == [[1], [2], [3], [4]]
     assert session.said == snapshot
-
-
-def test_a_budget_counts_the_pace_there_is() -> None:
-    """Twice as slow as foreseen: half as many rounds."""
-    session = Session(wanted(budget=5.5 * round_s(wanted())), pace=2.0)
-    session.run()
-    assert session.numbers == [[1], [2]]
-    assert session.time_s <= 5.5 * round_s(wanted())
-
-
-def test_a_budget_that_fits_nothing_gets_one_round(snapshot: SnapshotAssertion) -> None:
-    session = Session(wanted(budget=0.1, until="5%"))
-    assert (session.run().record() or {})["ended"] == "budget"
-    assert session.numbers == [[1]]
-    assert session.said == snapshot
+    # Twice as slow as foreseen: half as many.
+    slow = Session(wanted(budget=5.5 * round_s(wanted())), pace=2.0)
+    assert slow.numbers == [[1], [2]]
+    assert slow.time_s <= 5.5 * round_s(wanted())
+    # One that fits nothing gets one round.
+    short = Session(wanted(budget=0.1, until="5%"))
+    assert (short.record["ended"], short.numbers) == ("budget", [[1]])
+    assert short.said == snapshot
 
 
 def test_whichever_comes_first_ends_it(snapshot: SnapshotAssertion) -> None:
     budget = 4.5 * round_s(wanted())
     unsure = Session(wanted(until="5%", budget=budget), itertools.repeat(knows(A, B)))
-    record = unsure.run().record() or {}
+    record = unsure.record
     assert (record["ended"], record["unsure"], record["widest"]) == ("budget", 4, "rpc 1 latency ±8.1 %")
     assert unsure.numbers == [[1], [2], [3], [4]]
     assert unsure.said[-1] == snapshot
-    sure = Session(wanted(until="5%", budget=budget), [knows(A), knows()])
-    assert (sure.run().record() or {})["ended"] == "sure"
+    assert Session(wanted(until="5%", budget=budget), [knows(A), knows()]).record["ended"] == "sure"
 
 
 def test_nothing_is_measured_for_ever(snapshot: SnapshotAssertion) -> None:
-    session = Session(wanted(until="5%"), itertools.repeat(knows(A)))
-    assert (session.run().record() or {})["ended"] == "limit"
-    assert session.numbers[-1] == [MOST_ROUNDS]
+    session, fleet = (Session(wanted(until="5%"), itertools.repeat(knows(A)), testbeds=n) for n in (1, 4))
+    assert (session.record["ended"], session.numbers[-1]) == ("limit", [MOST_ROUNDS])
     assert session.said[-1] == snapshot
-    fleet = Session(wanted(until="5%"), itertools.repeat(knows(A)), testbeds=4)
-    fleet.run()
     assert fleet.numbers[-1][-1] == MOST_ROUNDS
     by_budget = Session(wanted(budget="24h"))
-    assert (by_budget.run().record() or {})["ended"] in ("limit", "budget")
+    assert by_budget.record["ended"] in ("limit", "budget")
     assert by_budget.numbers[-1][0] <= MOST_ROUNDS
 
 
-def test_what_has_no_valid_trial_is_told_and_not_waited_for(snapshot: SnapshotAssertion) -> None:
-    lost = tuple(f"tcp {n}" for n in range(7))
-    session = Session(wanted(until="5%"), [knows(lost=lost)])
-    assert (session.run().record() or {})["lost"] == list(lost)
-    nothing = Session(wanted(until="5%"), [knows(points=0, lost=lost[:1])])
-    assert (nothing.run().record() or {})["ended"] == "lost"
-    assert [*session.said, *nothing.said] == snapshot
-
-
-def test_what_is_mostly_invalid_is_told_apart_and_not_waited_for(snapshot: SnapshotAssertion) -> None:
-    now = Certainty(36, 4, 0, "", frozenset(), ("tcp 0",), ("tcp 3", "rpc 7"))
-    session = Session(wanted(until="5%"), [now])
-    record = session.run().record() or {}
-    assert (record["ended"], record["lost"]) == ("sure", ["tcp 0", "tcp 3", "rpc 7"])
-    nothing = Session(wanted(until="5%"), [Certainty(36, 0, 0, "", frozenset(), (), ("tcp 3",))])
-    assert (nothing.run().record() or {})["ended"] == "lost"
-    assert [*session.said, *nothing.said] == snapshot
+@pytest.mark.parametrize(
+    ("known", "nothing", "ended", "lost"),
+    [
+        (knows(lost=LOST), knows(points=0, lost=LOST[:1]), "sure", [*LOST]),
+        (
+            Certainty(36, 4, 0, "", frozenset(), ("tcp 0",), ("tcp 3", "rpc 7")),
+            Certainty(36, 0, 0, "", frozenset(), (), ("tcp 3",)),
+            *("sure", ["tcp 0", "tcp 3", "rpc 7"]),
+        ),
+    ],
+    ids=["no valid trial", "mostly invalid"],
+)
+def test_what_has_hardly_a_valid_trial_is_told_and_not_waited_for(
+    known: Certainty, nothing: Certainty, ended: str, lost: list[str], snapshot: SnapshotAssertion
+) -> None:
+    session, none = (Session(wanted(until="5%"), [each]) for each in (known, nothing))
+    assert (session.record["ended"], session.record["lost"]) == (ended, lost)
+    assert none.record["ended"] == "lost"
+    assert [*session.said, *none.said] == snapshot
 
 
 def test_an_end_from_outside_is_told_as_such() -> None:
-    session = Session(wanted(until="5%"), itertools.repeat(knows(A)))
-    record = session.run(most=4).record() or {}
-    assert (record["ended"], record["unsure"]) == ("interrupted", 2)
-
-
-def test_a_session_that_broke_was_not_interrupted() -> None:
-    broken = Session(wanted(until="5%"), [knows(A)]).run(most=1)
-    assert (broken.record() or {})["ended"] == "interrupted"
-    broken.failed()
-    assert (broken.record() or {})["ended"] == "failed"
+    session = Session(wanted(until="5%"), itertools.repeat(knows(A)), most=4)
+    assert (session.record["ended"], session.record["unsure"]) == ("interrupted", 2)
+    session.stopping.failed()
+    assert session.record["ended"] == "failed", "it broke"

@@ -18,6 +18,7 @@ from pareto.analysis.schema import DEVICES, LINKS, REQUESTS, STAGES, TRIALS
 from pareto.sweep.cell import Cell
 from pareto.trial.store import Store, StoreError
 from tests import REPOSITORY
+from tests.unit.refusals import refusal
 
 CELL = Cell("mobilenet_v2", (7,), "features.6", "tcp", "none", 1)
 
@@ -38,6 +39,12 @@ def reopened(store: Store) -> Store:
     """As by another process, later."""
     store.close()
     return Store.resume(store.folder)
+
+
+def table(store: Store, folder: str) -> tuple[str, dict[str, list[Any]]]:
+    """The name of the only file in this folder, and its columns."""
+    (file,) = (store.folder / folder).iterdir()
+    return file.name, parquet.read_table(file).to_pydict()
 
 
 @pytest.mark.parametrize(
@@ -61,24 +68,23 @@ def test_what_no_report_would_read_is_left_out_and_does_not_count(
     assert row["status"] == (status if status == "failed" else "invalid")
     assert row["reason"].startswith(fields.get("reason", left_out))
     assert (row["throughput_ips"] or 1.0) == fields.get("throughput_ips", 1.0)
-    for rows, table in ((store.append_stages, STAGES), (lambda rows: store.append_link(rows[0]), LINKS)):
-        common = {name: trial(1)[name] for name in table.columns if name in trial(1)}
-        rows(
-            [{**common, "position": 0, "host": "edge"} if table is STAGES else {**common, "rtt_s": math.inf}]
-        )
-        reading.read(store.folder, table)
+    placed = {name: value for name, value in trial(1).items() if name not in ("status", "point_name")}
+    store.append_stages([{**placed, "position": 0, "host": "edge"}])
+    store.append_link({name: placed[name] for name in LINKS.columns if name in placed} | {"rtt_s": math.inf})
+    for each in (STAGES, LINKS):
+        reading.read(store.folder, each)
 
 
-@pytest.mark.parametrize("fields", [{"status": "fine"}, {"round": "x"}, {"point": "seven"}, {"model": ""}])
-def test_a_row_without_its_place_in_the_run_is_not_written(store: Store, fields: dict[str, Any]) -> None:
-    with pytest.raises(StoreError, match=next(iter(fields))):
-        store.append_trial({**trial(1), **fields})
-    assert not store.rows()
-
-
-def test_the_columns_are_the_documented_ones(store: Store) -> None:
-    for table in (TRIALS, STAGES, LINKS):
-        assert (store.folder / table.file).read_text() == ",".join(table.columns) + "\n"
+def test_the_columns_are_the_documented_ones_and_others_are_a_mistake(store: Store) -> None:
+    for fields in ({"status": "fine"}, {"round": "x"}, {"point": "seven"}, {"model": ""}):
+        with pytest.raises(StoreError, match=next(iter(fields))):
+            store.append_trial({**trial(1), **fields})
+    with pytest.raises(KeyError, match="latency_ms"):
+        store.append_trial(trial(1, latency_ms=1))
+    with pytest.raises(KeyError, match="power_mw"):
+        store.write_parts(DEVICES, CELL, 1, {"edge": {"at_s": [1.0], "power_mw": [2.0]}})
+    for each in (TRIALS, STAGES, LINKS):
+        assert (store.folder / each.file).read_text() == ",".join(each.columns) + "\n"
 
 
 def test_no_row_is_written_twice(store: Store) -> None:
@@ -95,10 +101,15 @@ def test_no_row_is_written_twice(store: Store) -> None:
 
 
 def test_a_second_writer_is_refused_until_the_first_is_done(store: Store) -> None:
+    """Then it removes the drafts of one that was killed, and nothing else."""
     store.append_trial(trial(1))
     torn = b"half a ro"
     with (store.folder / "trials.csv").open("ab") as file:
         file.write(torn)
+    ours = ("manifest.json.new", "trials.csv.new", "requests/net-k07-tcp-none-b1-r02.parquet.new")
+    theirs = ("notes.new", "requests/notes.new", "front.csv")
+    for name in (*ours, *theirs):
+        (store.folder / name).touch()
     with pytest.raises(StoreError, match=f"process {os.getpid()} on "):
         Store.resume(store.folder)
     assert (store.folder / "trials.csv").read_bytes().endswith(torn)
@@ -106,16 +117,7 @@ def test_a_second_writer_is_refused_until_the_first_is_done(store: Store) -> Non
     again = reopened(store)
     assert again.done() == {(CELL, 1)}
     again.close()
-    assert not [path for path in store.folder.iterdir() if path.name == ".lock"]
-
-
-def test_drafts_of_a_killed_writer_are_removed_and_nothing_else(store: Store) -> None:
-    store.append_trial(trial(1))
-    ours = ("manifest.json.new", "trials.csv.new", "requests/net-k07-tcp-none-b1-r02.parquet.new")
-    theirs = ("notes.new", "requests/notes.new", "front.csv")
-    for name in (*ours, *theirs):
-        (store.folder / name).touch()
-    reopened(store)
+    assert not (store.folder / ".lock").exists()
     assert [name for name in (*ours, *theirs) if (store.folder / name).exists()] == [*theirs]
 
 
@@ -129,27 +131,14 @@ def test_what_a_host_says_stays_one_line_of_bounded_length(store: Store) -> None
 
 def test_what_a_host_says_is_no_formula(store: Store) -> None:
     store.append_trial(trial(1, "failed", reason="=HYPERLINK(1)", network_s=-0.5))
-    assert [(row["reason"], row["network_s"]) for row in store.rows()] == [("'=HYPERLINK(1)", "-0.5")]
-
-
-def test_what_was_not_measured_is_empty_never_zero(store: Store) -> None:
-    store.append_trial(trial(1, latency_s=0.123456789, retransmits=0, server_s=None))
-    (row,) = store.rows()
-    assert row["latency_s"] == "0.123457"
-    assert row["retransmits"] == "0"
-    assert row["server_s"] == row["edge_energy_j"] == ""
-
-
-def test_an_unknown_column_or_sensor_is_a_mistake(store: Store) -> None:
-    with pytest.raises(KeyError, match="latency_ms"):
-        store.append_trial(trial(1, latency_ms=1))
-    with pytest.raises(KeyError, match="power_mw"):
-        store.write_parts(DEVICES, CELL, 1, {"edge": {"at_s": [1.0], "power_mw": [2.0]}})
-
-
-def test_reasons_keep_their_commas_and_quotes(store: Store) -> None:
-    store.append_trial(trial(1, "invalid", reason='RTT 231 ms, asked "200 ms"'))
-    assert store.rows()[0]["reason"] == 'RTT 231 ms, asked "200 ms"'
+    store.append_trial(trial(2, "invalid", reason='RTT 231 ms, asked "200 ms"', latency_s=0.123456789))
+    store.append_trial(trial(3, retransmits=0, server_s=None))
+    names = ["reason", "network_s", "latency_s", "retransmits", "server_s", "edge_energy_j"]
+    assert [[row[name] for name in names] for row in store.rows()] == [
+        ["'=HYPERLINK(1)", "-0.5", "", "", "", ""],
+        ['RTT 231 ms, asked "200 ms"', "", "0.123457", "", "", ""],
+        ["", "", "", "0", "", ""],  # what was not measured is never zero
+    ]
 
 
 def test_a_row_cut_short_by_a_crash_is_missing_not_half_there(store: Store) -> None:
@@ -166,35 +155,37 @@ def test_a_row_cut_short_by_a_crash_is_missing_not_half_there(store: Store) -> N
 
 def test_resuming_does_trials_again_of_which_no_figure_counts(store: Store) -> None:
     for number, status in enumerate(("ok", "failed", "invalid", "latency only"), 1):
+        store.append_stages([stage(number, "edge")])
         store.append_trial(trial(number, status))
     again = reopened(store)
     assert again.done() == {(CELL, 1), (CELL, 4)}
     again.drop_unsound()
     assert [row["status"] for row in again.rows()] == ["ok", "latency only"]
+    again.append_stages([stage(3, "edge")])
     again.append_trial(trial(3))
+    assert again.take_back(CELL, 3), "it is measured again: neither row nor stages are left"
+    assert [row["round"] for row in again.rows()] == ["1", "4"]
+    assert hosts_of(again) == [("1", "edge"), ("4", "edge")]
+    again.append_trial(trial(3))
+    assert again.done() == {(CELL, 1), (CELL, 3), (CELL, 4)}
 
 
-def test_a_trial_that_is_measured_again_leaves_neither_row_nor_stages(store: Store) -> None:
-    for number in (1, 2):
-        store.append_stages([stage(number, "edge")])
-        store.append_trial(trial(number))
-    assert store.take_back(CELL, 2)
-    assert [row["round"] for row in store.rows()] == ["1"]
-    assert [row["round"] for row in store._read("stages.csv")] == ["1"]
-    store.append_trial(trial(2))
-    assert store.done() == {(CELL, 1), (CELL, 2)}
-
-
-def test_requests_are_kept_in_order(store: Store) -> None:
+def test_requests_are_kept_in_order_and_a_backend_under_two_names_has_files_of_its_own(store: Store) -> None:
     columns = {name: [3.0, 1.0] for name in ("started_s", "finished_s", "edge_s", "serialize_s")}
     phase = {**columns, "middle_s": [[], [0.25]], "server_s": [None, 0.5]}
     store.write_parts(REQUESTS, CELL, 2, {"latency": phase, "throughput": phase})
-    (file,) = (store.folder / "requests").iterdir()
-    table = parquet.read_table(file)
-    assert file.name == "mobilenet_v2-k07-tcp-none-b1-r02.parquet"
-    assert table.column("phase").to_pylist() == ["latency"] * 2 + ["throughput"] * 2
-    assert table.column("server_s").to_pylist() == [None, 0.5] * 2
-    assert table.column("middle_s").to_pylist() == [[], [0.25]] * 2
+    name, kept = table(store, "requests")
+    assert name == "mobilenet_v2-k07-tcp-none-b1-r02.parquet"
+    assert kept["phase"] == ["latency"] * 2 + ["throughput"] * 2
+    assert kept["server_s"] == [None, 0.5] * 2
+    assert kept["middle_s"] == [[], [0.25]] * 2
+    first, second = (replace(CELL, backend=f"tcp:{label}") for label in "ab")
+    for cell in (first, second):
+        store.append_trial(trial(1, cell=cell))
+        store.write_parts(REQUESTS, cell, 1, {"latency": phase})
+    assert store.done() == {(first, 1), (second, 1)}
+    written = {file.name for file in (store.folder / "requests").iterdir()} - {name}
+    assert written == {f"mobilenet_v2-k07-tcp.{label}-none-b1-r01.parquet" for label in "ab"}
 
 
 def stage(number: int, host: str, **fields: Any) -> dict[str, Any]:
@@ -237,77 +228,44 @@ def test_cells_that_differ_are_told_apart(store: Store, change: dict[str, Any]) 
     assert CELL.id != other.id and ":" not in other.id
 
 
-def test_a_backend_under_two_names_has_rows_and_files_of_its_own(store: Store) -> None:
-    first, second = (replace(CELL, backend=f"tcp:{label}") for label in "ab")
-    columns = {name: [1.0] for name in ("started_s", "finished_s", "edge_s", "serialize_s", "server_s")}
-    for cell in (first, second):
-        store.append_trial(trial(1, cell=cell))
-        store.write_parts(REQUESTS, cell, 1, {"latency": {**columns, "middle_s": [[]]}})
-    assert store.done() == {(first, 1), (second, 1)}
-    assert sorted(file.name for file in (store.folder / "requests").iterdir()) == [
-        f"mobilenet_v2-k07-tcp.{label}-none-b1-r01.parquet" for label in "ab"
-    ]
-
-
 def test_sensors_are_kept_host_by_host(store: Store) -> None:
     store.write_parts(DEVICES, CELL, 1, {})
     assert not (store.folder / "devices").exists(), "without sensors there is no file"
     edge = {"at_s": [5.0, 5.5], "rss_bytes": [100, None], "throttled": [0, 4], "energy_j": [1.5, 2.0]}
     server = {"at_s": [99.0], "gpu_clock_hz": [1.4e9]}
     store.write_parts(DEVICES, CELL, 2, {"edge": edge, "server": server})
-    (file,) = (store.folder / "devices").iterdir()
-    assert file.name == "mobilenet_v2-k07-tcp-none-b1-r02.parquet"
-    read = parquet.read_table(file)
+    name, kept = table(store, "devices")
+    assert name == "mobilenet_v2-k07-tcp-none-b1-r02.parquet"
     readme = (REPOSITORY / "results" / "README.md").read_text()
-    assert [name for name in read.column_names if f"`{name}`" not in readme] == []
-    table = read.to_pydict()
-    assert len(table) == 17
-    assert table["host"] == ["edge", "edge", "server"]
-    assert table["at_s"] == [5.0, 5.5, 99.0]
-    assert table["rss_bytes"] == [100, None, None]
-    assert table["throttled"] == [0, 4, None]
-    assert table["gpu_clock_hz"] == [None, None, 1.4e9]
-    assert table["power_w"] == [None] * 3
+    assert [name for name in kept if f"`{name}`" not in readme] == []
+    assert len(kept) == 17
+    of_both = {"host": ["edge", "edge", "server"], "at_s": [5.0, 5.5, 99.0], "power_w": [None] * 3}
+    of_one = {"rss_bytes": [100, None, None], "throttled": [0, 4, None], "gpu_clock_hz": [None, None, 1.4e9]}
+    assert kept.items() >= (of_both | of_one).items()
     store.write_parts(DEVICES, CELL, 3, {"edge": edge})
     assert len(list((store.folder / "devices").iterdir())) == 2
 
 
-def test_two_runs_of_one_second_get_two_folders(tmp_path: Path) -> None:
-    names = [Store.create(tmp_path, "run", {}).folder.name for _ in range(3)]
-    assert names == ["run", "run-2", "run-3"]
-
-
-def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
+def test_a_run_has_a_folder_of_its_own_or_why_not_is_one_line(
+    tmp_path: Path, store: Store, snapshot: SnapshotAssertion
+) -> None:
+    """Of a run of another version the columns are others: rows of two kinds in one table would shift each other's."""
+    assert [Store.create(tmp_path, "run", {}).folder.name for _ in range(2)] == ["run-2", "run-3"]
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError) as refused:
-        Store.create(tmp_path / "file", "run", {})
-    assert str(tmp_path / "file") in str(refused.value)
-    assert str(refused.value) == snapshot
-
-
-def test_not_a_run(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
-    with pytest.raises(StoreError) as refused:
-        Store.resume(tmp_path)
-    assert str(tmp_path) in str(refused.value)
-    assert str(refused.value) == snapshot
-
-
-def test_a_run_of_another_version_is_not_gone_on_with(store: Store, snapshot: SnapshotAssertion) -> None:
-    """Its columns are others: rows of two kinds in one table would shift each other's figures."""
     store.append_trial(trial(1))
     trials = store.folder / "trials.csv"
     trials.write_text(trials.read_text().replace(",dropped_packets", ""))
-    with pytest.raises(StoreError) as refused:
-        reopened(store)
-    assert str(trials) in str(refused.value)
-    assert str(refused.value) == snapshot
-
-
-def test_a_run_that_measured_nothing_leaves_nothing(store: Store) -> None:
-    store.append_trial(trial(1))
-    store.close()
+    said = [
+        refusal(StoreError, Store.create, tmp_path / "file", "run", {}),
+        refusal(StoreError, Store.resume, tmp_path),
+        refusal(StoreError, reopened, store),
+    ]
+    named = (tmp_path / "file", tmp_path, trials)
+    assert all(str(path) in line for path, line in zip(named, said, strict=True))
+    assert said == snapshot
+    # One that measured nothing leaves nothing.
     assert store.folder.exists()
-    other = Store.create(store.folder.parent / "made" / "for it", "other", {})
+    other = Store.create(tmp_path / "made" / "for it", "other", {})
     other.append_link({"model": "m", "netem": "none"})
     other.close()
-    assert not (store.folder.parent / "made").exists()
+    assert not (tmp_path / "made").exists()

@@ -55,14 +55,17 @@ def test_cells_that_no_rounds_link_do_not_strike_each_other_off() -> None:
     assert (struck // (CELLS // 2) == found.by[struck] // (CELLS // 2)).all()
 
 
-def test_few_pairs_at_once_give_the_same_strikes(monkeypatch: pytest.MonkeyPatch) -> None:
-    draws = np.random.default_rng(2)
+def forecast(seed: int) -> Prospects:
+    draws = np.random.default_rng(seed)
     expected = np.arange(CELLS)[:, None] / 10 + draws.normal(0, 0.3, (CELLS, 2))
+    return Prospects(expected, np.full((CELLS, 2), 0.2), np.full((CELLS, 2), np.nan))
+
+
+def test_few_pairs_at_once_give_the_same_strikes(monkeypatch: pytest.MonkeyPatch) -> None:
     both = []
     for at_once in (strikes.AT_ONCE, 7 * CELLS):
         monkeypatch.setattr(strikes, "AT_ONCE", at_once)
-        known = Prospects(expected, np.full((CELLS, 2), 0.2), np.full((CELLS, 2), np.nan))
-        both.append(Evidence(known, sparse(3, 0.3)).strikes(np.arange(CELLS) % 7 == 0, 1.0))
+        both.append(Evidence(forecast(2), sparse(3, 0.3)).strikes(np.arange(CELLS) % 7 == 0, 1.0))
     one, other = both
     assert (one.how == ROUNDS).sum() > CELLS / 2
     assert one.by.tolist() == other.by.tolist()
@@ -71,9 +74,7 @@ def test_few_pairs_at_once_give_the_same_strikes(monkeypatch: pytest.MonkeyPatch
 
 def test_the_surest_of_all_pairs_strikes() -> None:
     """By the probability of each pair, over the weight of the cell that strikes."""
-    draws = np.random.default_rng(4)
-    expected = np.arange(CELLS)[:, None] / 10 + draws.normal(0, 0.3, (CELLS, 2))
-    known = Prospects(expected, np.full((CELLS, 2), 0.2), np.full((CELLS, 2), np.nan))
+    known = forecast(4)
     look = Evidence(known, sparse(3, 0.3))
     noise = look._noise()
     assert noise is not None
@@ -183,20 +184,16 @@ def twins(noise: float) -> tuple[Prospects, Floats]:
 
 @pytest.mark.parametrize("noise", [0.01, 0.1])
 def test_the_first_rounds_noise_is_how_far_twins_are_apart_beyond_what_they_usually_are(noise: float) -> None:
-    look = Evidence(*twins(noise))
-    known = look._noise()
+    prospects, measured = twins(noise)
+    known = Evidence(prospects, measured)._noise()
     assert known is not None
     variance, freedom = known
     assert freedom == 14
     assert np.sqrt(variance[0]) == pytest.approx([noise] * 2, rel=0.5)
-
-
-def test_a_twin_that_lacks_a_figure_leaves_fewer_degrees_of_freedom() -> None:
-    prospects, measured = twins(0.01)
     measured[0, 3] = np.nan
     known = Evidence(prospects, measured)._noise()
     assert known is not None
-    assert known[1] == 13
+    assert known[1] == 13, "a twin lacks a figure"
     measured[0, ::2] = np.nan
     assert Evidence(prospects, measured)._noise() is None, "one backend says nothing of the noise"
 

@@ -1,11 +1,13 @@
-"""How long trials wait until the hosts are ready."""
+"""How long trials wait until the hosts are ready; how much bulk warms a connection, and when it is warm."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
 
+from pareto.hosts.warm_up import bulk_bytes, gets_no_quicker
 from pareto.partitions.engines.registry import ENGINES
 from pareto.sweep import profile_files, waits
 from pareto.sweep.cell import Cell
@@ -50,15 +52,16 @@ def test_the_model_is_loaded_once_and_longer_on_a_slow_edge() -> None:
     assert waiting(sweep(), fresh=False).before_s(cell(1), 1) == 0
 
 
-def test_fresh_workers_load_and_connect_anew() -> None:
+def test_fresh_workers_load_connect_and_build_anew() -> None:
     kept, anew = (waiting(sweep(restart=when)) for when in ("never", "round"))
     first_s = anew.before_s(cell(1), 1)
     kept.before_s(cell(1), 1)
     assert kept.before_s(cell(1), 2) == 0
     assert anew.before_s(cell(1), 2) == pytest.approx(first_s + waits.START_S)
-
-
-def test_another_allocator_takes_fresh_workers() -> None:
+    built = waiting(sweep(engine="compile", restart="round"))
+    first_s = built.before_s(cell(2, "compile"), 1)
+    assert built.before_s(cell(2, "compile"), 2) == pytest.approx(first_s + waits.START_S)
+    # Another allocator takes fresh ones.
     of, other = waiting(sweep(allocator="tuned,default")), replace(cell(1), allocator="default")
     first_s = of.before_s(cell(1), 1)
     assert of.before_s(other, 1) == pytest.approx(first_s + waits.START_S)
@@ -88,7 +91,41 @@ def test_the_slowest_host_is_waited_for_and_that_is_a_slow_edge() -> None:
     assert of.before_s(cell(1, server), 1) == pytest.approx(cost.first_s + cost.stage_s + 10 * cost.node_s)
 
 
-def test_fresh_workers_build_anew() -> None:
-    of = waiting(sweep(engine="compile", restart="round"))
-    first_s = of.before_s(cell(2, "compile"), 1)
-    assert of.before_s(cell(2, "compile"), 2) == pytest.approx(first_s + waits.START_S)
+# What warms a connection. Who is sent it: `test_workers`.
+
+
+@pytest.mark.parametrize(
+    ("rate_bps", "rtt_s", "nbytes", "fills"),
+    [
+        (15e6, 0.002, 1 << 18, False),
+        (4.8e6, 0.2, 720_000, True),
+        (0.8e6, 0.15, 1 << 18, False),  # more than fills it in any case
+        (12e6, 0.07, 1 << 18, False),  # not so long
+        (9.6e6, 0.65, 1_560_000, False),  # to fill the queue would take too long
+        (1e9, 0.1, 8 << 20, False),
+        (math.inf, 0.0, 8 << 20, False),
+    ],
+)
+def test_bulk_opens_the_window_or_fills_the_queue(
+    rate_bps: float, rtt_s: float, nbytes: int, fills: bool
+) -> None:
+    assert bulk_bytes(rate_bps, rtt_s) == (nbytes, fills)
+
+
+@pytest.mark.parametrize(
+    ("took_s", "no_quicker"),
+    [
+        ([1.4], False),
+        ([1.85, 1.40], False),  # it gets better
+        ([1.85, 1.40, 1.40], True),
+        ([2.0, 2.15], True),
+        ([0.80, 2.54], False),  # packets were lost, and will not be for ever
+        ([2.0, 2.9, 2.4], True),
+        ([2.0, 2.9, 1.3], False),
+        ([9.0, 7.0, 5.0, 3.0], False),
+    ],
+)
+def test_bulk_gets_no_quicker_when_two_in_a_row_are_alike_or_no_better(
+    took_s: list[float], no_quicker: bool
+) -> None:
+    assert gets_no_quicker(took_s) is no_quicker

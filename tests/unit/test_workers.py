@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 from unittest.mock import ANY, Mock
@@ -37,6 +38,7 @@ from pareto.trial.model_upload import Meter
 from pareto.trial.result import HostReport, TrialResult
 from pareto.trial.workers import Workers
 from tests.unit.far_end import HOSTS, FarEnd, StandIn, bed_of
+from tests.unit.refusals import refusal
 from tests.unit.reported import CODEC_RUNS, SERIES, TRIAL, UNIT_RUNS, USAGE, facts
 
 MIDDLE = "middle1"
@@ -50,6 +52,10 @@ NONE = Profile("none")
 CELL = Cell("alexnet", (1,), "pool", "tcp", NONE.name, 2)
 FACTS = ModelFacts((("input", 600_000), ("pool", 1000), ("output", 0)), 0.01)
 WATTS = {EDGE: 2.5, MIDDLE: None, SERVER: None}
+LINK = {"rtt_s": 0.05, "rate_bps": 8e6, "rate_back_bps": 9e6}
+POWERCAP = {"by_field": {"energy_j": "powercap"}, "least_window_s": 0.1}
+NOTHING_MEASURED = {"max_abs_error": 1.0, "tolerance": 0.1}
+CUT_AT_BOTH = Cell("alexnet", (0, 1), "input+pool", "tcp", NONE.name, 2)
 
 
 class FakeShaper(Shaper):
@@ -68,10 +74,8 @@ class Ends:
     """Every program that was started, by role and module, the newest last."""
 
     of: dict[tuple[str, str], list[FarEnd]] = field(default_factory=dict)
-    link: dict[str, Any] = field(
-        default_factory=lambda: {"rtt_s": 0.05, "rate_bps": 8e6, "rate_back_bps": 9e6}
-    )
-    report: dict[str, Any] = field(default_factory=lambda: {"max_abs_error": 1.0, "tolerance": 0.1})
+    link: dict[str, Any] = field(default_factory=lambda: dict(LINK))
+    report: dict[str, Any] = field(default_factory=lambda: dict(NOTHING_MEASURED))
     digest: str = "g"
     in_force: dict[str, str] = field(default_factory=lambda: defaultdict(lambda: "tuned"))
     late: int = 0
@@ -83,11 +87,8 @@ class Ends:
             SERVER: itertools.cycle([0.05, 0.04]),
         }
     )
-    begins: Callable[[], dict[str, Any]] = lambda: {
-        "by_field": {"energy_j": "powercap"},
-        "least_window_s": 0.1,
-    }
-    warm_s: Iterator[float] = field(default_factory=lambda: iter([9.0, 9.0, 9.0, 9.0, 9.0, 9.0]))
+    begins: Callable[[], dict[str, Any]] = lambda: POWERCAP
+    warm_s: Iterator[float] = field(default_factory=lambda: iter([9.0] * 6))
 
     def start(self, role: str, module: str) -> FarEnd:
         of_worker: dict[str, Callable[[dict[str, Any]], Any]] = {
@@ -128,6 +129,10 @@ class Ends:
     def monitor(self, role: str) -> FarEnd:
         return self.of[role, "pareto.remote.worker.monitor"][-1]
 
+    def asked(self, role: str, request: str, name: str) -> list[Any]:
+        """This field of all such requests to the role's worker."""
+        return [each[name] for each in self.worker(role).of(request)]
+
     @property
     def all(self) -> list[FarEnd]:
         return [end for ends in self.of.values() for end in ends]
@@ -138,23 +143,25 @@ def ends() -> Ends:
     return Ends()
 
 
-def made(hosts: dict[str, Host], ends: Ends) -> Testbed:
-    def program(role: str) -> Callable[[str], FarEnd]:
-        return lambda module: ends.start(role, module)
+@pytest.fixture
+def made(ends: Ends) -> Iterator[Callable[[dict[str, Host]], Testbed]]:
+    with ExitStack() as stack:
 
-    return bed_of({role: StandIn(host, program(role)) for role, host in hosts.items()}, shaper=FakeShaper())
+        def make(hosts: dict[str, Host]) -> Testbed:
+            remotes = {role: StandIn(host, partial(ends.start, role)) for role, host in hosts.items()}
+            return stack.enter_context(closing(bed_of(remotes, shaper=FakeShaper())))
+
+        yield make
 
 
 @pytest.fixture
-def bed(ends: Ends) -> Iterator[Testbed]:
-    with closing(made(HOSTS, ends)) as bed:
-        yield bed
+def bed(made: Callable[[dict[str, Host]], Testbed]) -> Testbed:
+    return made(HOSTS)
 
 
 @pytest.fixture
-def chain(ends: Ends) -> Iterator[Testbed]:
-    with closing(made(CHAIN, ends)) as bed:
-        yield bed
+def chain(made: Callable[[dict[str, Host]], Testbed]) -> Testbed:
+    return made(CHAIN)
 
 
 def workers_of(
@@ -179,42 +186,50 @@ def workers(bed: Testbed) -> Iterator[Workers]:
         yield workers
 
 
-def measured(workers: Workers, *asked: Any) -> TrialResult:
+def once(cell: Cell = CELL, number: int = 1) -> Trial:
+    return Trial(cell, number, 1.0, 1.0, QUICK)
+
+
+def measured(workers: Workers, cell: Cell = CELL, network: Sequence[Profile] = (NONE,)) -> TrialResult:
     """What a trial whose output is right reports."""
-    result = workers.trial(*asked)
+    result = workers.trial(once(cell), network)
     assert isinstance(result, TrialResult)
     return result
 
 
-def test_a_monitor_watches_each_worker(bed: Testbed, ends: Ends) -> None:
+def shaper_of(bed: Testbed) -> FakeShaper:
+    return cast(FakeShaper, bed.links[0].shaper)
+
+
+def test_a_monitor_watches_each_worker_unless_nothing_is_sampled(bed: Testbed, ends: Ends) -> None:
+    with closing(workers_of(bed, None)) as workers:
+        workers.start()
+        assert workers.facts()[EDGE] == vars(facts(PIDS[EDGE]))
+        assert (workers.samples(), workers.sampling()) == ({}, None)
+    assert set(ends.of) == {(role, "pareto.remote.worker") for role in HOSTS}
     with closing(workers_of(bed)) as workers:
         workers.start()
         for role in HOSTS:
             (begun,) = ends.monitor(role).of("begin")
             assert (begun["pid"], begun["interval_s"]) == (PIDS[role], 0.2)
-        assert workers.facts() == {
-            role: {
-                **vars(facts(PIDS[role])),
-                "sensors": {"energy_j": "powercap"},
-                "idle_power_w": WATTS[role],
-            }
-            for role in HOSTS
-        }
+            sensed = {"sensors": {"energy_j": "powercap"}, "idle_power_w": WATTS[role]}
+            assert workers.facts()[role] == {**vars(facts(PIDS[role])), **sensed}
         assert workers.samples() == dict.fromkeys(HOSTS, SERIES)
-        assert set(workers.sampling() or {}) == set(HOSTS)
-    assert all(end.closed for end in ends.all)
+        assert set(workers.facts()) == set(workers.sampling() or {}) == set(HOSTS)
+    ends.begins = Mock(side_effect=Refused("no process 11 to watch"))
+    with pytest.raises(SessionError, match="pi: no process 11 to watch"):
+        workers_of(bed).start()
+    assert len(ends.all) == 2 + 4 + 4
+    assert all(end.closed for end in ends.all), "nothing is left"
 
 
 @pytest.mark.parametrize(
     ("sample_s", "least_window_s", "asked_s", "lasts_s"),
     [
-        (None, 1.0, 0.3, 0.3),
-        (0.2, 0.1, 0.3, 0.8),
-        (0.2, 1.0, 0.3, 1.0),
-        (0.05, 0.1, 0.3, 0.3),
+        (None, 1.0, 0.3, 0.3), (0.2, 0.1, 0.3, 0.8), (0.2, 1.0, 0.3, 1.0), (0.05, 0.1, 0.3, 0.3),
         (0.2, 1.0, 2.0, 2.0),
     ],
-)
+)  # fmt: skip
 def test_a_throughput_phase_is_as_long_as_the_energy_sensors_need(
     bed: Testbed, ends: Ends, sample_s: float | None, least_window_s: float, asked_s: float, lasts_s: float
 ) -> None:
@@ -228,102 +243,74 @@ def test_a_throughput_phase_is_as_long_as_the_energy_sensors_need(
     assert trial["throughput"] == {"requests": 9, "seconds": lasts_s}
 
 
-def test_the_edge_is_asked_to_decode_ahead(bed: Testbed, ends: Ends) -> None:
-    with closing(workers_of(bed)) as workers:
-        workers.ready(CELL, [NONE])
-        for cell in (CELL, replace(CELL, prefetch=3)):
-            workers.trial(Trial(cell, 1, 1.0, 1.0, QUICK), [NONE])
-    assert [asked["prefetch"] for asked in ends.worker(EDGE).of("trial")] == [0, 3]
+def test_workers_are_told_the_transport_and_not_its_label_and_what_to_decode_ahead(
+    workers: Workers, ends: Ends
+) -> None:
+    """And the edge whose connections to look at."""
+    for cell in (replace(CELL, backend="tcp:a"), replace(CELL, prefetch=3)):
+        workers.trial(once(cell), [NONE])
+    assert ends.asked(EDGE, "trial", "prefetch") == [0, 3]
+    assert ends.asked(EDGE, "trial", "peer") == [HOSTS[SERVER].data_address] * 2
+    for role, op in ((EDGE, "trial"), (EDGE, "stage"), (SERVER, "stage")):
+        assert {split["backend"] for split in ends.asked(role, op, "split")} == {"tcp"}
+
+
+def test_on_slow_devices_nothing_is_warmed_up_that_has_been_proven(workers: Workers, ends: Ends) -> None:
+    ends.report = TRIAL
+    for ends.run_s in (0.001, 0.001, 5.0):
+        workers.trial(Trial(CELL, 1, 0.01, 1.0, QUICK), [NONE])
+    assert ends.asked(EDGE, "trial", "warmup_requests") == [10, 10, 0]
 
 
 def test_in_a_chain_each_host_talks_to_the_next(chain: Testbed, ends: Ends) -> None:
     network = [NONE, Profile("slow", Direction(0.95, 4e6))]
     ends.warm_s = itertools.repeat(0.0)
-    with closing(workers_of(chain)) as workers:
+    with closing(workers_of(chain, code=Artifact(Path(os.devnull), "c"))) as workers:
         workers.ready(CELL, network)
         workers.ready(CELL, network)
     assert [ends.worker(role).of("listen") != [] for role in CHAIN] == [False, True, True]
-    for role, address in ((EDGE, "192.168.7.9"), (MIDDLE, "192.168.7.1")):
-        (connected,) = ends.worker(role).of("connect")
-        assert connected["address"] == address
-    assert ends.worker(SERVER).of("connect") == []
-    assert [len(ends.worker(role).of("warm")) for role in CHAIN] == [1, 1, 0]
+    connected = [ends.asked(role, "connect", "address") for role in CHAIN]
+    assert connected == [["192.168.7.9"], ["192.168.7.1"], []]
     slow = int(2 * 4e6 * 1448 / 1514 / 8 * 0.95)
-    assert [asked["nbytes"] for asked in ends.worker(MIDDLE).of("warm")] == [slow]
+    assert [ends.asked(role, "warm", "nbytes") for role in CHAIN] == [[ANY], [slow], []]
     assert set(workers.shaped) == {CELL.netem}
     assert list(workers.shaped[CELL.netem]) == ["edge-middle1", "middle1-server"]
+    # Inputs go to the edge alone, and a model's code to all.
+    assert [len(ends.asked(role, "load", "data")[0]) for role in CHAIN] == [1, 0, 0]
+    for role, host in CHAIN.items():
+        recipe = ends.asked(role, "load", "recipe")[0]
+        assert (recipe["file"], recipe["attribute"]) == (f"{host.folder}/c.py", "build")
 
 
 def test_in_a_chain_every_host_has_its_stage_and_tells_of_it(chain: Testbed, ends: Ends) -> None:
     ends.report = TRIAL
-    cell = Cell("alexnet", (0, 1), "input+pool", "tcp", NONE.name, 2)
+    fast, slow = (Profile(name, Direction(0.01, rate)) for name, rate in (("fast", 80e6), ("slow", 8e6)))
     with closing(workers_of(chain)) as workers:
         workers.start()
-        result = measured(workers, Trial(cell, 1, 1.0, 1.0, QUICK), [NONE, NONE])
+        result = measured(workers, CUT_AT_BOTH, (fast, slow))
+        transfers_s = [crossing.usual_s for crossing in workers.crossings(CUT_AT_BOTH, (fast, slow))]
     assert list(result.hosts) == [EDGE, MIDDLE, SERVER]
-    assert [ends.worker(role).of("usage")[-1]["requests"] for role in (MIDDLE, SERVER)] == [17, 17]
+    assert [ends.asked(role, "usage", "requests")[-1] for role in (MIDDLE, SERVER)] == [17, 17]
     for position, (role, interface) in enumerate(((EDGE, "eth0"), (MIDDLE, "eth1"), (SERVER, None))):
         (staged,) = ends.worker(role).of("stage")
         assert (staged["position"], staged["interface"]) == (position, interface)
         assert staged["split"]["cuts"] == [0, 1]
-
-
-def test_the_slowest_link_decides_how_many_requests_are_in_flight(chain: Testbed, ends: Ends) -> None:
-    fast, slow = (Profile(name, Direction(0.01, rate)) for name, rate in (("fast", 80e6), ("slow", 8e6)))
-    cell = replace(CELL, cuts=(0, 1), netem="both")
-    with closing(workers_of(chain)) as workers:
-        workers.start()
-        workers.trial(Trial(cell, 1, 0.1, 1.0, QUICK), (fast, slow))
-        transfers_s = [crossing.usual_s for crossing in workers.crossings(cell, (fast, slow))]
-    (asked,) = ends.worker(EDGE).of("trial")
+    # The slowest link decides how many requests are in flight.
     assert len(set(transfers_s)) == 2
-    assert asked["transfer_s"] == max(transfers_s)
-
-
-def test_inputs_go_to_the_edge_alone_and_a_models_code_to_all(chain: Testbed, ends: Ends) -> None:
-    ends.warm_s = itertools.repeat(0.0)
-    with closing(workers_of(chain, code=Artifact(Path(os.devnull), "c"))) as workers:
-        workers.ready(CELL, [NONE, NONE])
-    loads = {role: ends.worker(role).of("load")[0] for role in CHAIN}
-    assert [len(loads[role]["data"]) for role in CHAIN] == [1, 0, 0]
-    for role, host in CHAIN.items():
-        recipe = loads[role]["recipe"]
-        assert (recipe["file"], recipe["attribute"]) == (f"{host.folder}/c.py", "build")
+    assert ends.asked(EDGE, "trial", "transfer_s") == [max(transfers_s)]
 
 
 def test_a_host_that_traces_another_graph_is_named(
-    bed: Testbed, ends: Ends, snapshot: SnapshotAssertion
+    workers: Workers, ends: Ends, snapshot: SnapshotAssertion
 ) -> None:
     ends.digest = "another"
-    with closing(workers_of(bed)) as workers, pytest.raises(TestbedError) as refused:
-        workers.ready(CELL, [NONE])
-    assert EDGE in str(refused.value)
-    assert "alexnet" in str(refused.value)
-    assert str(refused.value) == snapshot
-
-
-def test_without_sampling_there_is_no_monitor(bed: Testbed, ends: Ends) -> None:
-    with closing(workers_of(bed, None)) as workers:
-        workers.start()
-        assert workers.facts()[EDGE] == vars(facts(PIDS[EDGE]))
-        assert workers.samples() == {}
-        assert workers.sampling() is None
-    assert set(ends.of) == {(role, "pareto.remote.worker") for role in HOSTS}
-
-
-def test_where_a_monitor_does_not_begin_nothing_is_left(bed: Testbed, ends: Ends) -> None:
-    def refuse() -> dict[str, Any]:
-        raise Refused("no process 11 to watch")
-
-    ends.begins = refuse
-    with pytest.raises(SessionError, match="pi: no process 11 to watch"):
-        workers_of(bed).start()
-    assert len(ends.all) == 4
-    assert all(end.closed for end in ends.all)
+    line = refusal(TestbedError, workers.ready, CELL, [NONE])
+    assert EDGE in line and "alexnet" in line
+    assert line == snapshot
 
 
 def test_who_launches_workers_waits_for_them_when_they_start(bed: Testbed, ends: Ends) -> None:
-    bed.revive = Mock(side_effect=AssertionError("it is new"))  # type: ignore[method-assign]
+    bed.revive = Mock()  # type: ignore[method-assign]
     with closing(workers_of(bed)) as workers:
         workers.launch()
         assert set(ends.of) == {(role, "pareto.remote.worker") for role in HOSTS}
@@ -331,76 +318,85 @@ def test_who_launches_workers_waits_for_them_when_they_start(bed: Testbed, ends:
         workers.start()
         assert all(len(each) == 1 for each in ends.of.values()), "nothing was started twice"
         assert all(len(ends.worker(role).of("facts")) == 1 for role in HOSTS)
-    with closing(workers_of(bed)) as workers:
-        workers.launch()
-    assert all(end.closed for end in ends.all), "also those that nobody waited for"
-
-
-def test_after_a_loss_all_are_started_again(bed: Testbed, ends: Ends) -> None:
-    with closing(workers_of(bed)) as workers:
-        workers.start()
+        bed.revive.assert_not_called()
+        # After a loss all are started again.
         ends.monitor(SERVER).dead = True
         with pytest.raises(SessionLost, match=r"^gpu "):
             workers.samples()
         workers.close()
-        revive = Mock()
-        bed.revive = revive  # type: ignore[method-assign]
         workers.start()
-        revive.assert_called_once_with()
+        bed.revive.assert_called_once_with()
         assert workers.samples() == dict.fromkeys(HOSTS, SERIES)
-    assert {len(each) for each in ends.of.values()} == {2}
+        assert {len(each) for each in ends.of.values()} == {2}
+    with closing(workers_of(bed)) as workers:
+        workers.launch()
+    assert all(end.closed for end in ends.all), "also those that nobody waited for"
 
 
 def test_the_link_beneath_is_measured_with_nothing_on_it(bed: Testbed, workers: Workers, ends: Ends) -> None:
     (link,) = workers.bare_links().values()
     assert workers.bare_links() == {"edge-server": link}, "once"
     assert (link.rtt_s, link.rate_bps) == (0.05, 8e6)
-    shaper = bed.links[0].shaper
-    assert isinstance(shaper, FakeShaper)
-    assert [profile.shaped for profile in shaper.applied] == [False] * 2
+    assert [profile.shaped for profile in shaper_of(bed).applied] == [False] * 2
     (connected,) = ends.worker(EDGE).of("connect")
     assert (connected["address"], connected["ports"]) == ("192.168.7.1", {"tcp": 5001, "probe": 5002})
 
 
-def test_warming_up_takes_the_link_beneath_into_account(workers: Workers, ends: Ends) -> None:
-    """262144 bytes at 8 Mbit/s and a round trip of 50 ms take 312 ms: not warm before it takes little more."""
-    ends.warm_s = iter([0.9, 0.5, 0.34, 0.1])
-    workers.bare_links()
-    workers.ready(CELL, [NONE])
-    assert [asked["nbytes"] for asked in ends.worker(EDGE).of("warm")] == [1 << 18] * 3
+GOODPUT = 1448 / 1514
+WARM_UPS = {
+    # 262144 bytes at 8 Mbit/s and a round trip of 50 ms take 312 ms: not warm before it takes little more.
+    "as the link beneath": (True, NONE, [0.9, 0.5, 0.34, 0.1], [1 << 18] * 3),
+    "slower than that": (True, Profile("a", Direction(0.95, 4e6)), [9.0] * 5, [int(GOODPUT * 1e6)] * 5),
+    # The first is as quick as the link allows, and says nothing of the next, until it gets no quicker.
+    "a long link": (
+        False,
+        Profile("long", Direction(0.2, 5e6)),
+        [1.3, 1.9, 1.4, 1.3, 0.1],
+        [int(6 * 5e6 * GOODPUT / 8 * 0.2)] * 3,
+    ),
+    "one where packets are lost": (False, Profile("b", Direction(0.95, 4e6, loss=0.01)), [9.0], [ANY]),
+}
 
 
-def test_a_profile_slower_than_the_link_beneath_decides(workers: Workers, ends: Ends) -> None:
-    profile = Profile("slow", Direction(0.95, 4e6))
-    ends.warm_s = iter([9.0] * 5)
-    workers.bare_links()
+@pytest.mark.parametrize(("bare", "profile", "takes_s", "nbytes"), WARM_UPS.values(), ids=WARM_UPS)
+def test_bulk_warms_a_connection_as_its_link_needs_it(
+    workers: Workers, ends: Ends, bare: bool, profile: Profile, takes_s: list[float], nbytes: list[int]
+) -> None:
+    ends.warm_s = iter(takes_s)
+    if bare:
+        workers.bare_links()
     workers.ready(CELL, [profile])
-    goodput_bps = 4e6 * 1448 / 1514
-    asked = [asked["nbytes"] for asked in ends.worker(EDGE).of("warm")]
-    assert asked == [int(2 * goodput_bps / 8 * 1.0)] * 5
+    assert ends.asked(EDGE, "warm", "nbytes") == nbytes
 
 
-def test_on_a_long_link_bulk_fills_the_queue_until_it_gets_no_quicker(bed: Testbed, ends: Ends) -> None:
-    """The first is as quick as the link allows, and says nothing of the next."""
-    ends.warm_s = iter([1.3, 1.9, 1.4, 1.3, 0.1])
-    with closing(workers_of(bed)) as workers:
-        workers.ready(CELL, [Profile("long", Direction(0.2, 5e6))])
-    filling = int(6 * 5e6 * 1448 / 1514 / 8 * 0.2)
-    assert [asked["nbytes"] for asked in ends.worker(EDGE).of("warm")] == [filling] * 3
-
-
-def test_where_packets_are_lost_one_warm_up_opens_the_connection(bed: Testbed, ends: Ends) -> None:
-    ends.warm_s = iter([9.0])
-    with closing(workers_of(bed)) as workers:
-        workers.ready(CELL, [Profile("lossy", Direction(0.95, 4e6, loss=0.01))])
-    assert len(ends.worker(EDGE).of("warm")) == 1
-
-
-def test_a_real_link_that_was_promised_nothing_is_not_judged(bed: Testbed, workers: Workers) -> None:
+def test_a_real_link_without_emulation_is_held_to_itself_before_the_run(
+    bed: Testbed, workers: Workers, ends: Ends
+) -> None:
     (link,) = workers.links
-    assert workers.probed(link, NONE, Tolerance())[0].fault == ""
+
+    def fault(profile: Profile = NONE, tolerance: Tolerance = Tolerance(), **reading: float) -> str:  # noqa: B008
+        ends.link = {**LINK, **reading}
+        return workers.probed(link, profile, tolerance)[0].fault
+
+    assert fault() == "", "it was promised nothing"
     bed.is_local = True
-    assert "50 ms" in workers.probed(link, NONE, Tolerance())[0].fault
+    assert "50 ms" in fault()
+    bed.is_local = False
+    assert [crossing.least_s for crossing in workers.crossings(CELL, [NONE])] == [0.0]
+    workers.bare_links()
+    (crossing,) = workers.crossings(CELL, [NONE])
+    assert crossing.own, "its rate and delay bound what crosses it"
+    assert crossing.occupied_s[0] == pytest.approx(8 * crossing.payload_bytes / (8e6 / GOODPUT))
+    assert crossing.least_s == pytest.approx(0.05 + sum(crossing.occupied_s))
+    workers.ready(CELL, [NONE])
+    asked_before = len(ends.worker(EDGE).of("probe"))
+    assert fault() == ""
+    assert ends.worker(EDGE).of("probe")[asked_before]["bulk_out"] > 0  # its rate is probed, too
+    assert fault(rtt_s=0.055, rate_bps=7e6) == ""  # within a quarter
+    for changed in ({"rtt_s": 0.09}, {"rate_bps": 3e6}, {"rate_back_bps": 90e6}):
+        assert "measured before the run" in fault(**changed)
+        assert fault(tolerance=Tolerance(10, 10, 20), **changed) == ""
+    assert "asked" in fault(Profile("slow", Direction(0.95, 4e6)))
 
 
 @pytest.mark.parametrize(("share", "at_the_latest_s"), [(None, 0.1), (1.0, 0.1), (0.25, 0.112)])
@@ -419,9 +415,8 @@ def test_a_host_with_a_share_of_a_core_may_wait_for_it_before_it_sends(
 
 def test_a_trial_has_its_stage_and_tells_what_it_served(workers: Workers, ends: Ends) -> None:
     ends.report = TRIAL
-    first_result = measured(workers, Trial(CELL, 1, 1.0, 1.0, QUICK), [NONE], lambda *latest: None)
+    first_result, again = measured(workers), measured(workers)
     assert (first_result.quality["agreement"], first_result.quality["agreement_images"]) == (1.0, 8)
-    again = measured(workers, Trial(CELL, 2, 1.0, 1.0, QUICK), [NONE])
     assert (first_result.warm_ups, again.warm_ups) == (1, 0)
     assert replace(first_result, warm_ups=0) == again
     edge, server = again.hosts[EDGE], again.hosts[SERVER]
@@ -435,15 +430,22 @@ def test_a_trial_has_its_stage_and_tells_what_it_served(workers: Workers, ends: 
         asked = {"split": split, "position": position, "interface": interface, "ranges": {}}
         assert ends.worker(role).of("stage") == [asked] * 2
     first, second = ends.worker(EDGE).of("trial")
-    assert (first["interface"], first["latency"]) == (
-        "eth0",
-        dict(zip(("requests", "seconds"), QUICK.latency, strict=True)),
-    )
+    requests, seconds = QUICK.latency
+    assert (first["interface"], first["latency"]) == ("eth0", {"requests": requests, "seconds": seconds})
     assert (first["warmup_requests"], second["warmup_requests"]) == (1, 0)  # it is proven now
 
 
+def test_a_trial_knows_what_strangers_took_and_idle_hosts(bed: Testbed, workers: Workers, ends: Ends) -> None:
+    bed.watch_strangers = lambda: lambda: 17.0
+    ends.report = TRIAL
+    workers.facts()
+    result = measured(workers)
+    assert result.strangers_percent == 17.0, "the hosts are this machine"
+    assert {role: host.idle_power_w for role, host in result.hosts.items()} == {EDGE: 2.5, SERVER: None}
+
+
 def test_a_baseline_after_a_trial_is_the_one_before_the_next_of_the_same_stages(
-    bed: Testbed, ends: Ends, monkeypatch: pytest.MonkeyPatch
+    workers: Workers, ends: Ends, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def baselines() -> int:
         return len(ends.worker(SERVER).of("baseline"))
@@ -451,37 +453,33 @@ def test_a_baseline_after_a_trial_is_the_one_before_the_next_of_the_same_stages(
     def trial(cell: Cell) -> int:
         """How many baselines the trial takes on each host."""
         before = baselines()
-        workers.trial(Trial(cell, 1, 1.0, 1.0, QUICK), [NONE])
+        workers.trial(once(cell), [NONE])
         return baselines() - before
 
     now = Mock(return_value=100.0)
     monkeypatch.setattr("pareto.trial.workers.time.monotonic", now)
     ends.report = TRIAL
     ends.baselines[SERVER] = itertools.chain([0.05, 0.02, 0.04], itertools.repeat(0.09))
-    with closing(workers_of(bed)) as workers:
-        workers.start()
-        measured(workers, Trial(CELL, 1, 1.0, 1.0, QUICK), [NONE])
-        result = measured(workers, Trial(replace(CELL, backend="tcp:a"), 1, 1.0, 1.0, QUICK), [NONE])
-        assert (baselines(), result.hosts[SERVER].baseline_s) == (3, 0.02), "the one between serves both"
-        assert trial(replace(CELL, cuts=(0,))) == 2, "another stage"
-        assert trial(replace(CELL, cuts=(0,), batch_size=1)) == 2
-        assert trial(replace(CELL, cuts=(0,), batch_size=1)) == 1
-        now.return_value += 2.0
-        assert trial(replace(CELL, cuts=(0,), batch_size=1)) == 2, "the host may be slower now"
-        ends.report = {"max_abs_error": 1.0, "tolerance": 0.1}
-        trial(replace(CELL, cuts=(0,), batch_size=1))
-        ends.report = TRIAL
-        assert trial(replace(CELL, cuts=(0,), batch_size=1)) == 2, (
-            "a trial that measured nothing came between"
-        )
-        ends.late = 10**6
-        ends.worker(SERVER).dead = True
-        with pytest.raises(SessionLost):
-            trial(replace(CELL, cuts=(0,), batch_size=1))
-        workers.close()
-        workers.start()
-        ends.late = 0
-        assert trial(replace(CELL, cuts=(0,), batch_size=1)) == 2, "it is another process"
+    measured(workers)
+    result = measured(workers, replace(CELL, backend="tcp:a"))
+    assert (baselines(), result.hosts[SERVER].baseline_s) == (3, 0.02), "the one between serves both"
+    assert trial(replace(CELL, cuts=(0,))) == 2, "another stage"
+    cell = replace(CELL, cuts=(0,), batch_size=1)
+    assert [trial(cell), trial(cell)] == [2, 1]
+    now.return_value += 2.0
+    assert trial(cell) == 2, "the host may be slower now"
+    ends.report = NOTHING_MEASURED
+    trial(cell)
+    ends.report = TRIAL
+    assert trial(cell) == 2, "a trial that measured nothing came between"
+    ends.late = 10**6
+    ends.worker(SERVER).dead = True
+    with pytest.raises(SessionLost):
+        trial(cell)
+    workers.close()
+    workers.start()
+    ends.late = 0
+    assert trial(cell) == 2, "it is another process"
 
 
 def test_another_rpc_agent_is_joined_where_a_cell_needs_it_and_all_is_opened_anew(
@@ -493,31 +491,10 @@ def test_another_rpc_agent_is_joined_where_a_cell_needs_it_and_all_is_opened_ane
         for backend in ("tcp", "rpc:basic:a", "tcp:4", "rpc:basic:b", "rpc", "tcp"):
             workers.ready(replace(CELL, backend=backend), [NONE])
     opened = [["tcp", "tcp:4", agent] for agent in ("rpc", "rpc:basic", "rpc")]
-    edge = ends.worker(EDGE)
-    assert [asked["backends"] for asked in edge.of("connect")] == opened
-    assert [asked["backend"] for asked in edge.of("warm")] == [each for all_ in opened for each in all_]
-    for role in HOSTS:
-        assert [asked["backend"] for asked in ends.worker(role).of("join")] == ["rpc", "rpc:basic", "rpc"]
-    shaper = bed.links[0].shaper
-    assert isinstance(shaper, FakeShaper)
-    assert len(shaper.applied) == 1
-
-
-def test_what_strangers_take_is_watched_where_the_hosts_are_this_machine(
-    bed: Testbed, workers: Workers, ends: Ends
-) -> None:
-    bed.watch_strangers = lambda: lambda: 17.0
-    ends.report = TRIAL
-    result = measured(workers, Trial(CELL, 1, 1.0, 1.0, QUICK), [NONE])
-    assert result.strangers_percent == 17.0
-
-
-def test_workers_are_told_the_transport_and_not_its_label(workers: Workers, ends: Ends) -> None:
-    """And the edge whose connections to look at."""
-    workers.trial(Trial(replace(CELL, backend="tcp:a"), 1, 0.1, 1.0, QUICK), [NONE])
-    (asked,) = ends.worker(EDGE).of("trial")
-    assert (asked["split"]["backend"], asked["peer"]) == ("tcp", HOSTS[SERVER].data_address)
-    assert {ends.worker(role).of("stage")[0]["split"]["backend"] for role in HOSTS} == {"tcp"}
+    assert ends.asked(EDGE, "connect", "backends") == opened
+    assert ends.asked(EDGE, "warm", "backend") == [each for all_ in opened for each in all_]
+    assert [ends.asked(role, "join", "backend") for role in HOSTS] == [["rpc", "rpc:basic", "rpc"]] * 2
+    assert len(shaper_of(bed).applied) == 1
 
 
 @pytest.mark.parametrize(("is_local", "told"), [(False, ["--congestion", "bbr"]), (True, [])])
@@ -548,10 +525,7 @@ def test_each_worker_starts_with_its_allocator_and_anew_for_another_cells(bed: T
         for role, remote in bed.remotes.items()
     }
     assert told == {EDGE: [(), ("--allocator", "default")], SERVER: [(), ()]}
-
-
-def test_a_worker_whose_allocator_is_not_what_was_asked_is_named(bed: Testbed, ends: Ends) -> None:
-    ends.in_force[SERVER] = "default"
+    ends.in_force |= {EDGE: "tuned", SERVER: "default"}  # the server: not what was asked
     with closing(workers_of(bed, None)) as workers, pytest.raises(TestbedError, match="server has default"):
         workers.start()
     assert all(end.closed for end in ends.all)
@@ -569,28 +543,10 @@ def test_where_tcp_is_to_be_slow_datagrams_tell_of_the_link(bed: Testbed, ends: 
     assert {probe["datagrams"] for probe in asked} == {slow}
 
 
-def test_on_slow_devices_nothing_is_warmed_up_that_has_been_proven(workers: Workers, ends: Ends) -> None:
-    ends.report = TRIAL
-    for ends.run_s in (0.001, 0.001, 5.0):
-        workers.trial(Trial(CELL, 1, 0.01, 1.0, QUICK), [NONE])
-    assert [asked["warmup_requests"] for asked in ends.worker(EDGE).of("trial")] == [10, 10, 0]
-
-
-def test_a_server_that_a_heartbeat_misses_ends_the_trial(bed: Testbed, ends: Ends) -> None:
-    """Nobody asks it anything meanwhile: the edge alone would be waited for."""
-    ends.late = 1
-    with closing(workers_of(bed, None)) as workers:
-        workers.start()
-        ends.worker(SERVER).dead = True
-        workers._sessions[SERVER].ping()
-        ends.worker(SERVER).dead = False
-        with pytest.raises(SessionLost, match=r"^gpu "):
-            workers.trial(Trial(CELL, 1, 0.1, 1.0, QUICK), [NONE])
-
-
-def test_while_a_trial_runs_the_sensors_are_shown(
+def test_while_a_trial_runs_the_sensors_are_shown_until_a_host_is_lost(
     workers: Workers, ends: Ends, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Nobody asks the server anything meanwhile but the heartbeat: the edge alone would be waited for."""
     monkeypatch.setattr(session, "MEANWHILE_S", 0.001)
     ends.late = 10**6
     shown: list[dict[str, Any]] = []
@@ -599,66 +555,41 @@ def test_while_a_trial_runs_the_sensors_are_shown(
         shown.append(latest)
         ends.worker(EDGE).late = 10**6 if len(shown) < 2 else 0
 
-    trial = Trial(CELL, 1, 0.1, 1.0, QUICK)
-    workers.trial(trial, [NONE], sampled)
+    workers.trial(once(), [NONE], sampled)
     assert shown == [{role: plain(SensorSample(1.0, energy_j=3.0)) for role in HOSTS}] * 2
-
-
-def test_a_trial_knows_the_idle_power_that_the_energies_are_to_be_judged_by(
-    workers: Workers, ends: Ends
-) -> None:
-    ends.report = TRIAL
-    workers.facts()
-    result = measured(workers, Trial(CELL, 1, 1.0, 1.0, QUICK), [NONE])
-    assert {role: host.idle_power_w for role, host in result.hosts.items()} == {EDGE: 2.5, SERVER: None}
-
-
-def test_a_monitor_lost_while_a_trial_runs_ends_it(
-    workers: Workers, ends: Ends, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(session, "MEANWHILE_S", 0.001)
-    ends.late = 10**6
     ends.monitor(EDGE).dead = True
     with pytest.raises(SessionLost, match=r"^pi "):
-        workers.trial(Trial(CELL, 1, 0.1, 1.0, QUICK), [NONE], lambda *latest: None)
+        workers.trial(once(), [NONE], lambda *latest: None)
+    workers.close()
+    workers.start()
+    ends.late = 1
+    ends.worker(SERVER).dead = True
+    workers._sessions[SERVER].ping()
+    ends.worker(SERVER).dead = False
+    with pytest.raises(SessionLost, match=r"^gpu "):
+        workers.trial(once(), [NONE])
 
 
-def test_a_real_link_without_emulation_is_held_to_itself_before_the_run(workers: Workers, ends: Ends) -> None:
-    workers.bare_links()
-    workers.ready(CELL, [NONE])
-    (link,) = workers.links
-    asked_before = len(ends.worker(EDGE).of("probe"))
-    assert workers.probed(link, NONE, Tolerance())[0].fault == ""
-    assert ends.worker(EDGE).of("probe")[asked_before]["bulk_out"] > 0  # its rate is probed, too
-    ends.link = {"rtt_s": 0.055, "rate_bps": 7e6, "rate_back_bps": 9e6}
-    assert workers.probed(link, NONE, Tolerance())[0].fault == ""  # within a quarter
-    for changed in ({"rtt_s": 0.09}, {"rate_bps": 3e6}, {"rate_back_bps": 90e6}):
-        ends.link = {"rtt_s": 0.05, "rate_bps": 8e6, "rate_back_bps": 9e6, **changed}
-        assert "measured before the run" in workers.probed(link, NONE, Tolerance())[0].fault
-        assert workers.probed(link, NONE, Tolerance(10, 10, 20))[0].fault == ""
-    shaped = Profile("slow", Direction(0.95, 4e6))
-    assert "asked" in workers.probed(link, shaped, Tolerance())[0].fault
-
-
-def test_a_real_links_own_rate_and_delay_bound_what_crosses_it(workers: Workers) -> None:
-    assert [crossing.least_s for crossing in workers.crossings(CELL, [NONE])] == [0.0]
-    workers.bare_links()
-    (crossing,) = workers.crossings(CELL, [NONE])
-    assert crossing.own
-    wire_bps = 8e6 * 1514 / 1448
-    assert crossing.occupied_s[0] == pytest.approx(8 * crossing.payload_bytes / wire_bps)
-    assert crossing.least_s == pytest.approx(0.05 + sum(crossing.occupied_s))
-
-
-def test_units_are_timed_on_a_host_that_has_the_model(workers: Workers, ends: Ends) -> None:
-    request = TimeUnits(2, 0.5, 6, 0.0, 1.0, 0.0)
-    runs = workers.unit_runs("alexnet", {SERVER: request})
-    assert workers.unit_runs("alexnet", {SERVER: request}) == runs
-    assert runs.keys() == {SERVER}
+def test_units_and_codecs_are_timed_on_a_host_that_has_the_model(workers: Workers, ends: Ends) -> None:
+    units, codecs = (
+        TimeUnits(2, 0.5, 6, 0.0, 1.0, 0.0),
+        TimeCodecs([(1, "int8"), (2, "zstd:3")], "", True, 1.0),
+    )
+    payloads = Artifact(Path("somewhere"), "abc")
+    for timed in (
+        lambda: workers.unit_runs("alexnet", {SERVER: units}),
+        lambda: workers.codec_runs("alexnet", SERVER, codecs, payloads),
+    ):
+        assert timed() == timed()
+    assert workers.unit_runs("alexnet", {SERVER: units}).keys() == {SERVER}
     assert workers.roofline(EDGE, 0.5).flops == 1e9
     assert [len(ends.worker(role).of("load")) for role in (EDGE, SERVER)] == [1, 1]
-    assert ends.worker(SERVER).of("units") == [plain(request)] * 2
-    assert not ends.worker(EDGE).of("units")
+    assert ends.worker(SERVER).of("units") == [plain(units)] * 3
+    asked, again = ends.worker(SERVER).of("codecs")
+    assert asked == again
+    assert asked["data"].endswith("abc.safetensors"), "they are shipped to it"
+    assert asked["coded"] == [[1, "int8"], [2, "zstd:3"]]
+    assert not ends.worker(EDGE).of("units") + ends.worker(EDGE).of("codecs")
     assert ends.worker(EDGE).of("roofline") == [{"cpu": 0.5}]
 
 
@@ -693,15 +624,3 @@ def test_hosts_load_their_own_units_and_all_of_them_to_time_each(bed: Testbed, e
     for role, unit in ((EDGE, "0"), (SERVER, "1")):
         loads = [list(load["weights"].values()) for load in ends.worker(role).of("load")]
         assert loads == [[unit], ["0", "1"]]
-
-
-def test_codecs_are_timed_on_payloads_that_are_shipped_to_the_host(workers: Workers, ends: Ends) -> None:
-    request = TimeCodecs([(1, "int8"), (2, "zstd:3")], "", True, 1.0)
-    runs = workers.codec_runs("alexnet", SERVER, request, Artifact(Path("somewhere"), "abc"))
-    assert workers.codec_runs("alexnet", SERVER, request, Artifact(Path("somewhere"), "abc")) == runs
-    asked, again = ends.worker(SERVER).of("codecs")
-    assert asked == again
-    assert asked["data"].endswith("abc.safetensors")
-    assert asked["coded"] == [[1, "int8"], [2, "zstd:3"]]
-    assert len(ends.worker(SERVER).of("load")) == 1
-    assert not ends.worker(EDGE).of("codecs")
