@@ -68,17 +68,13 @@ def stopped(root: int) -> Iterator[None]:
         for process in reversed(held):
             with suppress(psutil.Error):
                 process.resume()
-        _continue_entered(held)
-
-
-def _continue_entered(held: Sequence[psutil.Process]) -> None:
-    """Continue each nsenter again a little later: it stops itself when it hears that its child was stopped."""
-    for wait_s in (0.05, 0.1, 0.2):
-        time.sleep(wait_s)
-        for process in held:
-            with suppress(psutil.Error):
-                if process.name() == "nsenter" and process.status() == psutil.STATUS_STOPPED:
-                    process.resume()
+        # Each nsenter again a little later: it stops itself when it hears that its child was stopped.
+        for wait_s in (0.05, 0.1, 0.2):
+            time.sleep(wait_s)
+            for process in held:
+                with suppress(psutil.Error):
+                    if process.name() == "nsenter" and process.status() == psutil.STATUS_STOPPED:
+                        process.resume()
 
 
 if __name__ == "__main__":

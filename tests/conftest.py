@@ -66,15 +66,10 @@ def pytest_configure() -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--deep", action="store_true", help="what the gate leaves out: tests marked deep, and long fuzzing"
-    )
-    parser.addoption(
-        "--cases",
-        type=int,
-        metavar="N",
-        help=f"how many cases each fuzzer tries ({CASES}; with --deep {DEEP_CASES})",
-    )
+    add = parser.addoption
+    add("--deep", action="store_true", help="what the gate leaves out: tests marked deep, and long fuzzing")
+    tries = f"how many cases each fuzzer tries ({CASES}; with --deep {DEEP_CASES})"
+    add("--cases", type=int, metavar="N", help=tries)
 
 
 @pytest.fixture
@@ -87,16 +82,16 @@ def cases(request: pytest.FixtureRequest) -> int:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The gate's tests, or with `--deep` what it leaves out; those marked `long` first: the last ones are short."""
     deep = config.getoption("--deep")
-    chosen = [item for item in items if (_is_deep(item) if deep else not item.get_closest_marker("deep"))]
+
+    def is_deep(item: pytest.Item) -> bool:
+        return item.get_closest_marker("deep") is not None or "cases" in getattr(item, "fixturenames", ())
+
+    chosen = [item for item in items if (is_deep(item) if deep else not item.get_closest_marker("deep"))]
     config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
     for item in chosen if deep else ():
         if "cases" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.timeout(0))
     items[:] = sorted(chosen, key=lambda item: item.get_closest_marker("long") is None)
-
-
-def _is_deep(item: pytest.Item) -> bool:
-    return item.get_closest_marker("deep") is not None or "cases" in getattr(item, "fixturenames", ())
 
 
 def pytest_collection_finish() -> None:

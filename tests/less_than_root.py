@@ -20,19 +20,8 @@ from pareto.hosts.testbed import Testbed
 from tests import REPOSITORY
 
 OF_DOCKER = (
-    *(
-        "chown",
-        "dac_override",
-        "fsetid",
-        "fowner",
-        "mknod",
-        "net_raw",
-        "setgid",
-        "setuid",
-        "setfcap",
-        "setpcap",
-    ),
-    *("net_bind_service", "sys_chroot", "kill", "audit_write"),
+    "chown dac_override fsetid fowner mknod net_raw setgid setuid setfcap setpcap net_bind_service sys_chroot kill "
+    "audit_write"
 )
 USER = 54321
 """An ordinary user's number, without an account. 65534 would be whom a user namespace shows as the owner of /."""
@@ -62,7 +51,7 @@ needs_networks = pytest.mark.skipif(
 
 def container(*, user_namespaces: bool = True, more: tuple[str, ...] = ()) -> list[str]:
     """Root with a container's capabilities and no more. Anybody may start it who may make user namespaces."""
-    bounds = ",".join(["-all", *(f"+{name}" for name in (*OF_DOCKER, *more))])
+    bounds = ",".join(["-all", *(f"+{name}" for name in (*OF_DOCKER.split(), *more))])
     as_root = ["setpriv", "--bounding-set", bounds]
     if user_namespaces:
         return as_root
@@ -72,19 +61,8 @@ def container(*, user_namespaces: bool = True, more: tuple[str, ...] = ()) -> li
 
 def user() -> list[str]:
     """An ordinary user without a home, a name, or a right to anything. Root alone may start it."""
-    be = [
-        *("env", "-u", "USER", "-u", "LOGNAME", "HOME=/nonexistent"),
-        *(
-            "setpriv",
-            "--reuid",
-            str(USER),
-            "--regid",
-            str(USER),
-            "--clear-groups",
-            "--bounding-set=-all",
-            "--inh-caps=-all",
-        ),
-    ]
+    ids = f"--reuid {USER} --regid {USER} --clear-groups --bounding-set=-all --inh-caps=-all"
+    be = ["env", "-u", "USER", "-u", "LOGNAME", "HOME=/nonexistent", "setpriv", *ids.split()]
     closed = _closed(Path(sys.base_prefix))
     if closed is None:
         return be
@@ -107,9 +85,9 @@ def delegated_cgroup() -> Iterator[list[str]]:
     """A cgroup that is USER's: the argv prefix that enters it. Nothing may be left in it but the group entered."""
     parent, version = cpu._cpu_controller()
     delegated = parent / "pareto-test-delegated"
+    inner = delegated / "of-the-user"
     delegated.mkdir()
     try:
-        inner = delegated / "of-the-user"
         if version == 2:
             for group in (parent, delegated):
                 (group / "cgroup.subtree_control").write_text("+cpu")
@@ -139,13 +117,7 @@ def quota(bed: Testbed, role: str) -> float:
 
 def share_of_a_quarter(who: list[str]) -> float:
     """What the cgroup of an edge with `--edge-cpu 0.25` leaves it of a core, on a testbed that `who` builds."""
-    done = subprocess.run(
-        [*who, sys.executable, "-B", "-c", ASK],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        timeout=400,
-        check=False,
-    )
+    argv = [*who, sys.executable, "-B", "-c", ASK]
+    done = subprocess.run(argv, cwd=REPOSITORY, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stderr
     return float(done.stdout)

@@ -44,12 +44,8 @@ def rows(text: str) -> Iterator[Break]:
 
 def copied(folder: Path) -> Path:
     """A copy of all files that are not ignored, as they are now."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=REPOSITORY,
-        capture_output=True,
-        check=True,
-    ).stdout
+    argv = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(argv, cwd=REPOSITORY, capture_output=True, check=True).stdout
     for name in filter(None, listed.decode().split("\0")):
         source = REPOSITORY / name
         if source.is_symlink() or source.is_file():
@@ -61,14 +57,9 @@ def copied(folder: Path) -> Path:
 def status(tree: Path, tests: Iterable[str], output: int | None = subprocess.DEVNULL) -> int:
     """How pytest ends in this tree."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-n0", "-p", "no:cacheprovider"]
-    return subprocess.run(
-        [*command, f"--timeout={LONGEST_S}", *tests],
-        cwd=tree,
-        env={**os.environ, "PYTHONPATH": str(tree)},
-        stdout=output,
-        stderr=output,
-        check=False,
-    ).returncode
+    environment = {**os.environ, "PYTHONPATH": str(tree)}
+    command += [f"--timeout={LONGEST_S}", *tests]
+    return subprocess.run(command, cwd=tree, env=environment, stdout=output, stderr=output).returncode
 
 
 def verdict(tree: Path, number: int, each: Break) -> str:

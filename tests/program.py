@@ -42,12 +42,10 @@ class Program:
 
     def reply(self, op: str, **fields: Any) -> dict[str, Any]:
         """All of the answer, also where the request is refused."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
+        assert self.process.stdin and self.process.stdout
         self.process.stdin.write(json.dumps({"id": 1, "op": op, **fields}).encode() + b"\n")
         self.process.stdin.flush()
-        reply: dict[str, Any] = json.loads(self.process.stdout.readline())
-        return reply
+        return dict(json.loads(self.process.stdout.readline()))
 
     def result(self, op: str, **fields: Any) -> Any:
         """What was asked for. Raises AssertionError where it is refused."""
@@ -57,8 +55,7 @@ class Program:
 
     def close(self) -> int:
         """End of file, as when the driver dies; the exit code."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
+        assert self.process.stdin and self.process.stdout
         self.process.stdin.close()
         code = self.process.wait(20)
         self.process.stdout.close()
@@ -177,8 +174,7 @@ def python_programs(pid: int, module: str) -> list[psutil.Process]:
     found = []
     for process in descendants(pid, f"-m {module}"):
         with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-            words = process.cmdline()
-            is_it = ("-m", module) in itertools.pairwise(words)
+            is_it = ("-m", module) in itertools.pairwise(process.cmdline())
             if is_it and Path(process.exe()).name.startswith("python"):
                 found.append(process)
     return found

@@ -29,12 +29,8 @@ def note(record_property: Callable[[str, object], None]) -> Callable[[Fault, str
     """Notes for the table what came of a fault: the reason that was given, and after how many seconds."""
 
     def said(fault: Fault, reason: str, noticed_s: float | None) -> None:
-        for name, value in {
-            "then": fault.then,
-            "reason": reason,
-            "noticed_s": noticed_s,
-            "aim_s": fault.within_s,
-        }.items():
+        told = {"then": fault.then, "reason": reason, "noticed_s": noticed_s, "aim_s": fault.within_s}
+        for name, value in told.items():
             record_property(name, value)
 
     return said

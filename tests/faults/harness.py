@@ -51,14 +51,12 @@ class Struck:
     """When a fault struck, and when it was noticed: seconds on one clock."""
 
     at_s: float | None = None
-    noticed_at_s: float | None = None
+    noticed_s: float | None = None
     rebuilt: list[str] = field(default_factory=list)
 
-    @property
-    def noticed_s(self) -> float | None:
-        if self.at_s is None or self.noticed_at_s is None:
-            return None
-        return self.noticed_at_s - self.at_s
+    def notice(self) -> None:
+        if self.at_s is not None and self.noticed_s is None:
+            self.noticed_s = now_s() - self.at_s
 
 
 class Watcher(runner.Watcher):
@@ -69,15 +67,11 @@ class Watcher(runner.Watcher):
 
     def finished(self, trial: Trial, row: Row) -> None:
         if row["status"] != "ok":
-            self._notice()
+            self.struck.notice()
 
     def rebuilds(self, reason: str, times: int) -> None:
         self.struck.rebuilt.append(reason)
-        self._notice()
-
-    def _notice(self) -> None:
-        if self.struck.at_s is not None and self.struck.noticed_at_s is None:
-            self.struck.noticed_at_s = now_s()
+        self.struck.notice()
 
 
 class Harness:
@@ -86,13 +80,10 @@ class Harness:
     def __init__(self, out: Path, prepared: Prepared, workers: AnyWorkers) -> None:
         self.store = Store.create(out, "run", {"sessions": []})
         self.watcher = Watcher()
-        self.tally = Tally()
-        self._prepared = prepared
-        self._rounds = itertools.count(1)
-        self._asked: Counter[tuple[Cell, int]] = Counter()
-        networks = {LINK.name: (LINK,)}
+        self._prepared, self._rounds = prepared, itertools.count(1)
+        self._asked: list[tuple[Cell, int]] = []
         sweep = make_sweep({"model": prepared.name, "restart": "never"}).model_copy(update=ANY)
-        self.runner = Runner(workers, self.store, networks, sweep, self.watcher, self.tally)
+        self.runner = Runner(workers, self.store, {LINK.name: (LINK,)}, sweep, self.watcher, Tally())
 
     def suffer(
         self, fault: Fault, strike: Callable[[Struck], None], repairs: Sequence[Callable[[], None]] = ()
@@ -143,15 +134,14 @@ class Harness:
                 self._run(cell, number)
         rows = self.store.rows()
         assert rows[: len(kept)] == kept
-        assert Counter((row["backend"], int(row["round"])) for row in rows) == Counter(
-            {(cell.backend, number): 1 for cell, number in self._asked}
-        )
+        asked = Counter((cell.backend, number) for cell, number in self._asked)
+        assert Counter((row["backend"], int(row["round"])) for row in rows) == asked
         assert {row["status"] for row in rows} <= set(MEASURED), rows
 
     def _round(self, backend: str) -> Row:
         name = self._prepared.facts.points[POINT][0]
         cell, number = Cell(self._prepared.name, (POINT,), name, backend, LINK.name, 1), next(self._rounds)
-        self._asked[cell, number] += 1
+        self._asked.append((cell, number))
         return self._run(cell, number)
 
     def _run(self, cell: Cell, number: int) -> Row:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import math
 import socket
 import struct
 import threading
@@ -35,8 +34,8 @@ class Message(NamedTuple):
         return self.frame + self.head + self.body
 
 
-Tamper = Callable[[Message, socket.socket], None]
-"""Sends, in place of the message, something else. Raises OSError to end the connection after it."""
+Tamper = Callable[[Message], list[bytes]]
+"""What is sent in place of the message, piece by piece."""
 
 
 class Reset(OSError):
@@ -49,10 +48,12 @@ class Silence(OSError):
 
 @dataclass
 class Armed:
-    """The next message of its kind is tampered with. struck: called just before."""
+    """The next message of its kind is tampered with. end: how the connection ends after it, if it does. struck: called
+    just before."""
 
     what: str
     tamper: Tamper
+    end: type[OSError] | None
     struck: Callable[[], None]
 
 
@@ -64,9 +65,7 @@ class Proxy:
 
     def __init__(self, port: int, *, striped: bool, sealed: bool = False) -> None:
         self.armed: Armed | None = None
-        self._to = port
-        self._striped = striped
-        self._sealed = sealed
+        self._to, self._striped, self._sealed = port, striped, sealed
         self._lock = threading.Lock()
         self._socks: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=16)
@@ -108,21 +107,19 @@ class Proxy:
             _end(go)
 
     def _pass_on(self, what: str, message: Message, go: socket.socket) -> None:
-        is_kind = (
-            what == WELCOME
-            or self._sealed
-            or message.head[6] == (wire.Kind.REQUEST if what == REQUEST else wire.Kind.REPLY)
-        )
+        kind = wire.Kind.REQUEST if what == REQUEST else wire.Kind.REPLY
+        is_kind = what == WELCOME or self._sealed or message.head[6] == kind
         with self._lock:
             armed = self.armed
-            strikes = armed is not None and armed.what == what and is_kind
-            if strikes:
-                self.armed = None
-        if strikes and armed is not None:
-            armed.struck()
-            armed.tamper(message, go)
-        else:
-            go.sendall(message.all)
+            if armed is None or armed.what != what or not is_kind:
+                go.sendall(message.all)
+                return
+            self.armed = None
+        armed.struck()
+        for piece in armed.tamper(message):
+            go.sendall(piece)
+        if armed.end is not None:
+            raise armed.end
 
     def _message(self, come: socket.socket) -> Message:
         if self._sealed:
@@ -166,76 +163,35 @@ def _reset(sock: socket.socket) -> None:
     sock.close()
 
 
-def cut_off(share: float, how: type[OSError]) -> Tamper:
-    """The beginning of a message, and then the end of the connection, or of all that is said on it."""
-
-    def tamper(message: Message, go: socket.socket) -> None:
-        go.sendall(message.all[: int(share * len(message.all))])
-        raise how
-
-    return tamper
+def put(part: bytes, begin: int, data: bytes) -> bytes:
+    """That part with other bytes in it."""
+    at = begin % len(part)
+    return part[:at] + data + part[at + len(data) :]
 
 
-def in_header(how: type[OSError]) -> Tamper:
-    def tamper(message: Message, go: socket.socket) -> None:
-        go.sendall(message.all[: len(message.frame) + len(message.head) // 2])
-        raise how
-
-    return tamper
-
-
-def byte_by_byte(message: Message, go: socket.socket) -> None:
-    for at in range(len(message.all)):
-        go.sendall(message.all[at : at + 1])
-
-
-def twice(message: Message, go: socket.socket) -> None:
-    go.sendall(message.all)
-    go.sendall(message.all)
-
-
-def garbage(message: Message, go: socket.socket) -> None:
-    go.sendall(message.frame + bytes(range(7, 7 + len(message.head))) + message.body)
-
-
-def instead(begin: int, data: bytes) -> Tamper:
+def in_head(begin: int, data: bytes) -> Tamper:
     """Other bytes in the header."""
-
-    def tamper(message: Message, go: socket.socket) -> None:
-        begin_at = begin % len(message.head)
-        head = message.head[:begin_at] + data + message.head[begin_at + len(data) :]
-        go.sendall(message.frame + head + message.body)
-
-    return tamper
+    return lambda message: [message._replace(head=put(message.head, begin, data)).all]
 
 
 def in_body(begin: int, data: bytes) -> Tamper:
     """Other bytes behind the header: from 0 on descriptors, from -4 on the last number."""
-
-    def tamper(message: Message, go: socket.socket) -> None:
-        begin_at = begin % len(message.body)
-        body = message.body[:begin_at] + data + message.body[begin_at + len(data) :]
-        go.sendall(message.frame + message.head + body)
-
-    return tamper
-
-
-def one_bit(message: Message, go: socket.socket) -> None:
-    """Of what comes last."""
-    whole = message.all
-    go.sendall(whole[:-1] + bytes([whole[-1] ^ 1]))
+    return lambda message: [message._replace(body=put(message.body, begin, data)).all]
 
 
 def length(bytes_more: int) -> Tamper:
     """A length that is not the body's."""
 
-    def tamper(message: Message, go: socket.socket) -> None:
+    def tamper(message: Message) -> list[bytes]:
         said = (_body_bytes(message.head) + bytes_more) % (1 << 64)
-        go.sendall(message.frame + message.head[:-8] + said.to_bytes(8, "big") + message.body)
+        return in_head(-8, said.to_bytes(8, "big"))(message)
 
     return tamper
 
 
-NAN = struct.pack("<f", math.nan)
-SECONDS = 32
-"""Where in a header the first later stage's seconds are."""
+def half_a_frame(message: Message) -> list[bytes]:
+    return [message.all[: len(message.all) // 2]]
+
+
+def half_a_header(message: Message) -> list[bytes]:
+    return [message.all[: len(message.frame) + len(message.head) // 2]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import random
 import signal
@@ -11,6 +10,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
@@ -21,12 +21,13 @@ pytest.importorskip("distributed")
 from pareto.trial.store import REDONE
 from tests import program
 from tests.certificates import certificates
+from tests.integration.test_sweep import rows_in
 from tests.program import descendants, ended, pareto, wait_until
 from tests.unit.simulated.worlds import MODEL
 
 pytestmark = [pytest.mark.deep, pytest.mark.timeout(3600)]
 SWEEP = ("--model", MODEL, "--figures", "none")
-CELLS = ("--points", "3,5", "--only", "--backend", "tcp", "--netem", "wifi")
+CELLS = "--points 3,5 --only --backend tcp --netem wifi"
 WORLD = """
 hosts: {edge: {gflops: 0.02}, server: {gflops: 0.2}}
 requests: 20
@@ -51,25 +52,20 @@ class Runs:
         self._draws = random.Random(SEED)  # noqa: S311
         self._rounds = ROUNDS_A_KILL * KILLS
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
-        return pareto(*arguments, environment=self.environment)
-
     def driver(self, *where: str) -> subprocess.Popen[str]:
         """It begins, or goes on."""
         if runs := [*self.out.iterdir()] if self.out.is_dir() else []:
-            return self.start("--resume", str(runs[0]), *SWEEP, *where)
-        trials = ("--trials", str(self._rounds))
-        return self.start(*SWEEP, *CELLS, *where, *trials, "--out", str(self.out))
+            how = ["--resume", str(runs[0])]
+        else:
+            how = [*CELLS.split(), "--trials", str(self._rounds), "--out", str(self.out)]
+        return pareto(*SWEEP, *how, *where, environment=self.environment)
 
     def victims(self, kinds: Sequence[str]) -> list[str]:
         """Whom each kill is of: of all kinds."""
         return [*kinds, *self._draws.choices(kinds, k=KILLS - len(kinds))]
 
     def rows(self) -> list[dict[str, str]]:
-        for path in self.out.glob("*/trials.csv"):
-            with path.open(newline="") as file:
-                return [row for row in csv.DictReader(file) if row["started_at"]]
-        return []
+        return [row for row in rows_in(self.out) if row["started_at"]]
 
     def goes_on(self) -> bool:
         """Whether some more trials come."""
@@ -82,10 +78,6 @@ class Runs:
         assert "Traceback" not in said
         found = Counter((row["point"], int(row["round"])) for row in self.rows())
         assert found == {(point, number): 1 for point in "35" for number in range(1, self._rounds + 1)}
-
-
-def _ignore_ctrl_c() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @pytest.fixture
@@ -132,7 +124,8 @@ def test_a_scheduler_and_those_that_joined_it_are_killed(runs: Runs, tmp_path: P
             assert process.stdout.readline().endswith(f"as {name}\n")
         return process
 
-    with patch.object(program, "_heed_ctrl_c", _ignore_ctrl_c):  # as what a script starts in the background
+    ignore = partial(signal.signal, signal.SIGINT, signal.SIG_IGN)
+    with patch.object(program, "_heed_ctrl_c", ignore):  # as what a script starts in the background
         running = {name: start(name) for name in commands}
     at = ("--cluster", address, "--testbed", "simulated", *files)
     driver = runs.driver(*at)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 import subprocess
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.test_sweep import rows_in
 from tests.lab import Lab, open_lab
 from tests.less_than_root import needs_networks
 from tests.program import LENIENT, wait_until
@@ -37,9 +37,9 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 def driver(lab: Lab, out: Path, *options: str) -> subprocess.Popen[str]:
     """A sweep of one cell, which others tell by its folder."""
-    small = ("--model", MODEL, "--netem", "none", "--points", "5", "--only", "--backend", "tcp", "--quick")
-    where = ("--out", str(out), "--testbed", str(lab.testbed()), "--figures", "none")
-    return lab.pareto("run", *where, *options, *small, *LENIENT)
+    small = f"--model {MODEL} --netem none --points 5 --only --backend tcp --quick --figures none"
+    where = ("--out", str(out), "--testbed", str(lab.testbed()))
+    return lab.pareto("run", *where, *options, *small.split(), *LENIENT)
 
 
 def names(words: str, out: Path) -> bool:
@@ -47,19 +47,12 @@ def names(words: str, out: Path) -> bool:
     return str(out) in words or f"run --out {out}".startswith(words.rstrip("…"))
 
 
-def rows(out: Path) -> list[dict[str, str]]:
-    for path in out.glob("*/trials.csv"):
-        with path.open(newline="") as file:
-            return list(csv.DictReader(file))
-    return []
-
-
 @contextmanager
 def measuring(lab: Lab, out: Path) -> Iterator[None]:
     """A long sweep, which has measured something, and is still at it in the end, when it is interrupted."""
     process = driver(lab, out, "--trials", "1000")
     try:
-        assert wait_until(lambda: rows(out) or process.poll() is not None, START_S)
+        assert wait_until(lambda: rows_in(out) or process.poll() is not None, START_S)
         yield
         assert process.poll() is None, process.communicate()
     finally:
@@ -80,50 +73,43 @@ def before(process: subprocess.Popen[str]) -> int:
     raise AssertionError(process.communicate())
 
 
+def is_refused(process: subprocess.Popen[str], out: Path, measuring: Path) -> None:
+    """By a line that names the run that measures; nothing is measured."""
+    said = process.communicate(timeout=END_S)
+    refused = REFUSED.fullmatch(said[1])
+    assert refused, said
+    assert process.returncode == 2
+    assert names(refused["run"], measuring)
+    assert not rows_in(out)
+
+
 def test_while_one_measures_all_others_are_refused(lab: Lab, tmp_path: Path) -> None:
     with measuring(lab, tmp_path / "first"):
         for number in range(DRIVERS):
-            process = driver(lab, tmp_path / str(number))
-            said = process.communicate(timeout=END_S)
-            refused = REFUSED.fullmatch(said[1])
-            assert refused, said
-            assert process.returncode == 2
-            assert names(refused["run"], tmp_path / "first")
-            assert not rows(tmp_path / str(number))
+            out = tmp_path / str(number)
+            is_refused(driver(lab, out), out, tmp_path / "first")
 
 
 def test_those_who_wait_are_served_in_the_order_of_coming(lab: Lab, tmp_path: Path) -> None:
+    outs = [tmp_path / str(number) for number in range(AT_ONCE)]
     with measuring(lab, tmp_path / "first"):
-        waiting = [
-            driver(lab, tmp_path / str(number), "--trials", "3", "--wait", "10min")
-            for number in range(AT_ONCE)
-        ]
+        waiting = [driver(lab, out, "--trials", "3", "--wait", "10min") for out in outs]
         places = list(map(before, waiting))
     assert sorted(places) == list(range(AT_ONCE))
     for process in waiting:
         said = "".join(process.communicate(timeout=END_S))
         assert process.returncode == 0, said
-    served = [
-        rows(tmp_path / "first"),
-        *(rows(tmp_path / str(places.index(place))) for place in range(AT_ONCE)),
-    ]
-    for earlier, later in pairwise(served):
+    served = [tmp_path / "first", *(outs[places.index(place)] for place in range(AT_ONCE))]
+    for earlier, later in pairwise(map(rows_in, served)):
         assert len(later) == 3
-        began = datetime.fromisoformat(earlier[-1]["started_at"])
-        assert began + timedelta(seconds=float(earlier[-1]["wall_s"])) <= datetime.fromisoformat(
-            later[0]["started_at"]
-        )
+        began, next_began = (datetime.fromisoformat(row["started_at"]) for row in (earlier[-1], later[0]))
+        assert began + timedelta(seconds=float(earlier[-1]["wall_s"])) <= next_began
 
 
 def test_of_two_that_start_at_the_same_moment_one_measures(lab: Lab, tmp_path: Path) -> None:
     for number in range(DRIVERS):
-        pair = {name: driver(lab, tmp_path / f"{number}{name}") for name in "ab"}
-        said = {name: process.communicate(timeout=END_S) for name, process in pair.items()}
-        codes = {name: process.returncode for name, process in pair.items()}
-        assert sorted(codes.values()) == [0, 2], said
-        winner, loser = sorted(codes, key=lambda name: codes[name])
-        refused = REFUSED.fullmatch(said[loser][1])
-        assert refused, said
-        assert names(refused["run"], tmp_path / f"{number}{winner}")
-        assert rows(tmp_path / f"{number}{winner}")
-        assert not rows(tmp_path / f"{number}{loser}")
+        pair = {tmp_path / f"{number}{name}": driver(lab, tmp_path / f"{number}{name}") for name in "ab"}
+        winner, loser = sorted(pair, key=lambda out: pair[out].wait(END_S))
+        assert pair[winner].returncode == 0, pair[winner].communicate()
+        assert rows_in(winner)
+        is_refused(pair[loser], loser, winner)

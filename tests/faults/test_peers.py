@@ -26,48 +26,55 @@ from pareto.remote.backends.registry import parse
 from pareto.remote.worker import device
 from pareto.remote.worker.worker import Worker, answers
 from pareto.trial.workers import Workers
-from tests.faults import hostile
 from tests.faults.harness import Harness, Struck, once, tiny_model
-from tests.faults.hostile import REPLY, REQUEST, WELCOME, Armed, Proxy, Reset, Silence, Tamper
+from tests.faults.hostile import (
+    REPLY,
+    REQUEST,
+    WELCOME,
+    Armed,
+    Proxy,
+    Reset,
+    Silence,
+    Tamper,
+    half_a_frame,
+    half_a_header,
+    in_body,
+    in_head,
+    length,
+    put,
+)
 from tests.faults.table import PEERS, Fault
 from tests.unit.far_end import StandIn, bed_of
 
 FAULTS = PEERS
 WHAT = {"a request": REQUEST, "a reply": REPLY, "a handshake": WELCOME}
-KIND, VERSION, NUMBER, FINGERPRINT, STAGES = 6, 4, 8, 16, 24
-"""Where in a header these are."""
+KIND, VERSION, NUMBER, FINGERPRINT, STAGES, SECONDS = 6, 4, 8, 16, 24, 32
+"""Where in a header these are: the last, the first later stage's seconds."""
+ENDS = {"reset": Reset, "closed": OSError, "silence": Silence}
+CUTS = {"half a frame then {}": half_a_frame, "{} in mid-header": half_a_header, "{}": half_a_frame}
 TAMPERS: dict[str, Tamper] = {
-    "reset in mid-header": hostile.in_header(Reset),
-    "closed in mid-header": hostile.in_header(OSError),
-    "half a frame then reset": hostile.cut_off(0.5, Reset),
-    "half a frame then closed": hostile.cut_off(0.5, OSError),
-    "half a frame then silence": hostile.cut_off(0.5, Silence),
-    "closed": hostile.cut_off(0.5, OSError),
-    "reset": hostile.cut_off(0.5, Reset),
-    "silence": hostile.cut_off(0.5, Silence),
-    "byte by byte": hostile.byte_by_byte,
-    "twice": hostile.twice,
-    "garbage": hostile.garbage,
-    "one byte less": hostile.length(-1),
-    "one byte more": hostile.length(1),
-    "a length of 2^62": hostile.length(1 << 62),
-    "another magic": hostile.instead(0, b"HTTP"),
-    "another version": hostile.instead(VERSION, struct.pack("!H", wire.VERSION + 1)),
-    "another kind": hostile.instead(KIND, b"\x7f"),
-    "another number": hostile.instead(NUMBER, b"\xff" * 8),
-    "another fingerprint": hostile.instead(FINGERPRINT, b"somebody"),
-    "8 stages": hostile.instead(STAGES, b"\x08"),
-    "NaN seconds": hostile.instead(hostile.SECONDS, struct.pack("!d", float("nan"))),
-    "infinite seconds": hostile.instead(hostile.SECONDS, struct.pack("!d", float("inf"))),
-    "another dtype": hostile.in_body(0, b"\x02"),
-    "another rank": hostile.in_body(1, b"\xc8"),
-    "NaN": hostile.in_body(-4, hostile.NAN),
-    "a number a million times as large": hostile.in_body(-4, struct.pack("<f", 1e6)),
-    "one bit": hostile.one_bit,
-    "another nonce": lambda message, go: go.sendall(b"?" * len(message.body)),
+    **{name.format(end): tamper for name, tamper in CUTS.items() for end in ENDS},
+    "byte by byte": lambda message: [bytes([byte]) for byte in message.all],
+    "twice": lambda message: [message.all] * 2,
+    "garbage": lambda message: in_head(0, bytes(range(7, 7 + len(message.head))))(message),
+    "one byte less": length(-1),
+    "one byte more": length(1),
+    "a length of 2^62": length(1 << 62),
+    "another magic": in_head(0, b"HTTP"),
+    "another version": in_head(VERSION, struct.pack("!H", wire.VERSION + 1)),
+    "another kind": in_head(KIND, b"\x7f"),
+    "another number": in_head(NUMBER, b"\xff" * 8),
+    "another fingerprint": in_head(FINGERPRINT, b"somebody"),
+    "8 stages": in_head(STAGES, b"\x08"),
+    "NaN seconds": in_head(SECONDS, struct.pack("!d", float("nan"))),
+    "infinite seconds": in_head(SECONDS, struct.pack("!d", float("inf"))),
+    "another dtype": in_body(0, b"\x02"),
+    "another rank": in_body(1, b"\xc8"),
+    "NaN": in_body(-4, struct.pack("<f", float("nan"))),
+    "a number a million times as large": in_body(-4, struct.pack("<f", 1e6)),
+    "one bit": lambda message: [put(message.all, -1, bytes([message.all[-1] ^ 1]))],
+    "another nonce": lambda message: [b"?" * len(message.body)],
 }
-
-
 _tracing = threading.Lock()
 
 
@@ -128,28 +135,25 @@ class Pair(StandIn):
             ports = {**request.ports, self._way: self._proxied(request.ports[self._way])}
             worker.connect(replace(request, ports=ports))
 
-        proxied = {**answers(worker), LoadModel: load, Connect: connect}
-
         def end() -> None:
             for one in (*worker._servers.values(), *worker._clients.values(), worker.prober._client):
                 if one is not None:
                     with contextlib.suppress(OSError):
                         one.close()
 
-        return Here(handlers(proxied), end)
+        return Here(handlers({**answers(worker), LoadModel: load, Connect: connect}), end)
 
 
 class Bench:
     """The harness on two workers of this process, with a proxy on the way of the one backend."""
 
     def __init__(self, out: Path, backend: str, prepared: Prepared) -> None:
-        self.backend = backend
-        self._folder = out / "host"
-        self._folder.mkdir()
+        folder = out / "host"
+        folder.mkdir()
+        self._name = parse(backend)
         self.proxy: Proxy | None = None
         self.armed: Armed | None = None
-        pair = {role: Pair(role, self._folder, backend, self._proxied) for role in (EDGE, SERVER)}
-        self._bed = bed_of(pair)
+        self._bed = bed_of({role: Pair(role, folder, backend, self._proxied) for role in (EDGE, SERVER)})
         self._workers = Workers(self._bed, {prepared.name: prepared}, (backend,))
         self.harness = Harness(out, prepared, self._workers)
 
@@ -168,46 +172,42 @@ class Bench:
     def _proxied(self, port: int) -> int:
         if self.proxy is not None:
             self.proxy.close()
-        name = parse(self.backend)
-        self.proxy = Proxy(port, striped=name.connections > 1, sealed=bool(name.seal))
+        self.proxy = Proxy(port, striped=self._name.connections > 1, sealed=bool(self._name.seal))
         self.proxy.armed, self.armed = self.armed, None
         return self.proxy.port
 
 
-class Benches(ExitStack):
-    """One for each backend, made when a fault of it is tried."""
-
-    def __init__(self, folder: Callable[[str], Path]) -> None:
-        super().__init__()
-        self._folder = folder
-        self._prepared = tiny_model()
-        self.made: dict[str, Bench] = {}
-
-    def of(self, backend: str) -> Bench:
-        if backend not in self.made:
-            bench = Bench(self._folder("results"), backend, self._prepared)
-            self.made[backend] = self.enter_context(closing(bench))
-        return self.made[backend]
-
-
 @pytest.fixture(scope="module")
-def benches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Benches]:
-    with pytest.MonkeyPatch.context() as here, Benches(tmp_path_factory.mktemp) as benches:
+def benches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Bench]]:
+    """One for each backend, made when a fault of it is tried."""
+    made: dict[str, Bench] = {}
+    prepared = tiny_model()
+
+    def of(backend: str) -> Bench:
+        if backend not in made:
+            bench = Bench(tmp_path_factory.mktemp("results"), backend, prepared)
+            made[backend] = undo.enter_context(closing(bench))
+        return made[backend]
+
+    with pytest.MonkeyPatch.context() as here, ExitStack() as undo:
         # As a worker's program has it: these hosts are this process.
         here.setattr(allocator, "in_force", allocator.TUNED)
-        yield benches
-        for bench in benches.made.values():
+        yield of
+        for bench in made.values():
             bench.harness.resume()
 
 
-def test_fault(benches: Benches, fault: Fault, note: Callable[[Fault, str, float | None], None]) -> None:
-    bench = benches.of(fault.backend)
+def test_fault(
+    benches: Callable[[str], Bench], fault: Fault, note: Callable[[Fault, str, float | None], None]
+) -> None:
+    bench = benches(fault.backend)
     threads = threading.active_count()
     if fault.when == "connect":
         bench.harness.runner._restart()
+    end = next((how for word, how in ENDS.items() if word in fault.what.split()), None)
 
     def arm(struck: Struck) -> None:
-        bench.arm(Armed(WHAT[fault.whom], TAMPERS[fault.what], once(lambda: None, struck)))
+        bench.arm(Armed(WHAT[fault.whom], TAMPERS[fault.what], end, once(lambda: None, struck)))
 
     row, struck = bench.harness.suffer(fault, arm)
     assert threading.active_count() <= threads + 40  # none is left behind by the hundred

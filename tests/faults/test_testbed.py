@@ -27,10 +27,7 @@ from tests.integration.own_machine import left_behind
 from tests.less_than_root import needs_networks
 from tests.program import descendants, ended, python_programs, wait_until
 
-pytestmark = [
-    pytest.mark.integration,
-    needs_networks,
-]
+pytestmark = [pytest.mark.integration, needs_networks]
 FAULTS = (*TESTBED, *WORKERS)
 CROSSED_PACKETS = 12
 """After so many a request is in flight."""
@@ -79,7 +76,6 @@ def test_fault(bench: Bench, fault: Fault, note: Callable[[Fault, str, float | N
     if fault.when in ON_START:
         bench.harness.runner._restart()
     family = [process for process in descendants(os.getpid()) if process not in bench.others]
-
     repairs: list[Callable[[], None]] = []
 
     def arm(struck: Struck) -> None:
@@ -119,9 +115,7 @@ def act_of(fault: Fault, repairs: list[Callable[[], None]]) -> Callable[[], None
         ("removed", "the journal's folder"): lambda: shutil.rmtree(journal.ROOT / "0"),
         ("nothing for 10 s", "the link"): lambda: threading.Timer(10.0, black_hole()).start(),
         ("nothing for good", "the link"): lambda: repairs.append(black_hole()),
-        ("out of memory", "the worker of server"): lambda: repairs.append(
-            starve(program("pareto.remote.worker", SERVER))
-        ),
+        ("out of memory", "the worker of server"): lambda: repairs.append(starve(server_worker())),
     }
     if (act := acts.get((fault.what, fault.whom))) is not None:
         return act
@@ -131,17 +125,20 @@ def act_of(fault: Fault, repairs: list[Callable[[], None]]) -> Callable[[], None
 
 def victim(whom: str) -> psutil.Process:
     kind, _, host = whom.removeprefix("the ").partition(" of ")
-    if kind == "builder":
-        return descendants(os.getpid(), "-m pareto.hosts.local")[0]
-    if kind == "relay":
-        return descendants(os.getpid(), "-m pareto.remote.link.relay")[0]
     if kind == "sshd":
         return next(it for it in descendants(os.getpid(), "[listener]") if lives_in(it, host))
+    parts = {"builder": "-m pareto.hosts.local", "relay": "-m pareto.remote.link.relay"}
+    if kind in parts:
+        return descendants(os.getpid(), parts[kind])[0]
     return program({"worker": "pareto.remote.worker", "monitor": "pareto.remote.worker.monitor"}[kind], host)
 
 
 def program(module: str, host: str) -> psutil.Process:
     return next(it for it in python_programs(os.getpid(), module) if lives_in(it, host))
+
+
+def server_worker() -> psutil.Process:
+    return program("pareto.remote.worker", SERVER)
 
 
 def lives_in(process: psutil.Process, host: str) -> bool:
@@ -155,7 +152,7 @@ class Crossed:
     """The packets that come to the server's data interface from now on."""
 
     def __init__(self) -> None:
-        self._counters = Path(f"/proc/{program('pareto.remote.worker', SERVER).pid}/net/dev")
+        self._counters = Path(f"/proc/{server_worker().pid}/net/dev")
         self._begun = self._received()
 
     def wait(self, packets: int) -> None:
@@ -174,12 +171,8 @@ def ip(arguments: str) -> None:
 
 def black_hole() -> Callable[[], None]:
     """What the edge sends gets nowhere from now on, and the interface looks as always; returns what ends that."""
-    there = subprocess.run(
-        ["ip", "-n", "pareto0-edge", "neigh", "show", "dev", "data0"],
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout.split()
+    show = ["ip", "-n", "pareto0-edge", "neigh", "show", "dev", "data0"]
+    there = subprocess.run(show, check=True, capture_output=True, text=True).stdout.split()
     address, mac = there[0], there[there.index("lladdr") + 1]
     change = f"-n pareto0-edge neigh replace {address} nud permanent dev data0 lladdr"
     ip(f"{change} 02:00:00:00:00:01")

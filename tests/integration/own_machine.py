@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+import pytest
 from pyroute2 import IPRoute, netns
 
 from pareto.hosts.local import cpu
@@ -56,9 +57,7 @@ def own_machine() -> Iterator[None]:
             undo.callback(_enter, before)
         _system_call("unshare", sum(_NAMESPACES.values()))
         subprocess.run(["sh", "-ec", "\n".join(_script(cgroups))], check=True)
-        kept = os.environ.get("TMPDIR")
-        undo.callback(_set_environment, "TMPDIR", kept)
-        _set_environment("TMPDIR", _TEMPORARY)
+        undo.enter_context(pytest.MonkeyPatch.context()).setenv("TMPDIR", _TEMPORARY)
         yield
 
 
@@ -82,7 +81,10 @@ def left_behind() -> set[str]:
 
 def processes() -> Iterator[tuple[int, str]]:
     """Pids and commands of what runs on this machine, in whichever of its namespaces; pytest left out."""
-    networks = {Path("/proc/thread-self/ns/net").stat().st_ino, *_named_networks()}
+    networks = {Path("/proc/thread-self/ns/net").stat().st_ino}
+    for name in netns.listnetns():
+        with suppress(OSError):  # it was removed meanwhile
+            networks.add(Path("/run/netns", name).stat().st_ino)
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
@@ -90,13 +92,6 @@ def processes() -> Iterator[tuple[int, str]]:
             command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
             if command and (entry / "ns" / "net").stat().st_ino in networks:
                 yield int(entry.name), command
-
-
-def _named_networks() -> Iterator[int]:
-    """Their inodes."""
-    for name in netns.listnetns():
-        with suppress(OSError):  # it was removed meanwhile
-            yield Path("/run/netns", name).stat().st_ino
 
 
 def _script(cgroups: Mapping[Path, Path]) -> Iterator[str]:
@@ -145,10 +140,3 @@ def _system_call(name: str, *arguments: int) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if getattr(libc, name)(*arguments):
         raise OSError(ctypes.get_errno(), f"{name}: {os.strerror(ctypes.get_errno())}")
-
-
-def _set_environment(name: str, value: str | None) -> None:
-    if value is None:
-        os.environ.pop(name, None)
-    else:
-        os.environ[name] = value

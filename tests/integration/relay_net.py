@@ -29,6 +29,7 @@ LONG_S = 60.0
 """After so long a test hangs."""
 _SO_NO_CHECK, _SO_LINGER_NONE, _SO_RCVBUFFORCE, _SO_TIMESTAMPNS = 11, struct.pack("ii", 1, 0), 33, 35
 _END = b"the end"
+COUNTED = ("dropped", "lost", "duplicated", "reordered", "corrupted")
 _numbers = itertools.count()
 
 
@@ -43,72 +44,63 @@ class Net:
         self._without_ipv6()
         self._pair("edge", EDGE)
         self._pair("server", SERVER)
-        self._neighbour("edge", SERVER, self._mac("server"))
-        self._neighbour("server", EDGE, self._mac("edge"))
+        self._neighbour("edge", "server", SERVER)
+        self._neighbour("server", "edge", EDGE)
 
     def close(self) -> None:
         for name in self.names.values():
             netns.remove(name)
 
+    @contextlib.contextmanager
+    def within(self, role: str) -> Iterator[None]:
+        """This thread is there meanwhile."""
+        netns.pushns(self.names[role])
+        try:
+            yield
+        finally:
+            netns.popns()
+
     def large_windows(self) -> None:
         """TCP buffers of up to 64 MB, as the local testbed sets them: a fast, long link fills no smaller ones."""
         for role in ("edge", "server"):
-            netns.pushns(self.names[role])
-            try:
+            with self.within(role):
                 for direction in ("tcp_rmem", "tcp_wmem"):
                     Path("/proc/sys/net/ipv4", direction).write_text(f"4096 1048576 {64 << 20}")
-            finally:
-                netns.popns()
 
     def _without_ipv6(self) -> None:
         """A new interface solicits routers and neighbours by itself: packets that no test sent, at any moment."""
         for role in self.names:
-            netns.pushns(self.names[role])
-            try:
+            with self.within(role):
                 everything = Path("/proc/sys/net/ipv6/conf/all/disable_ipv6")
                 if everything.exists():
                     everything.write_text("1")
-            finally:
-                netns.popns()
 
     def _pair(self, role: str, address: str) -> None:
         with IPRoute(netns=self.names["relay"]) as middle:
-            middle.link(
-                "add",
-                ifname=f"to_{role}",
-                kind="veth",
-                peer={"ifname": "data0", "net_ns_fd": self.names[role]},
-            )
+            peer = {"ifname": "data0", "net_ns_fd": self.names[role]}
+            middle.link("add", ifname=f"to_{role}", kind="veth", peer=peer)
             middle.link("set", index=middle.link_lookup(ifname=f"to_{role}")[0], state="up")
         with IPRoute(netns=self.names[role]) as outer:
             index = outer.link_lookup(ifname="data0")[0]
             outer.addr("add", index=index, address=address, prefixlen=24)
             outer.link("set", index=index, state="up")
 
-    def _mac(self, role: str) -> str:
-        with IPRoute(netns=self.names[role]) as outer:
-            return str(outer.get_links(ifname="data0")[0].get_attr("IFLA_ADDRESS"))
-
-    def _neighbour(self, role: str, address: str, mac: str) -> None:
+    def _neighbour(self, role: str, other: str, address: str) -> None:
+        with IPRoute(netns=self.names[other]) as there:
+            mac = str(there.get_links(ifname="data0")[0].get_attr("IFLA_ADDRESS"))
         with IPRoute(netns=self.names[role]) as outer:
             index = outer.link_lookup(ifname="data0")[0]
             outer.neigh("add", dst=address, lladdr=mac, ifindex=index, state="permanent")
 
     def socket(self, role: str, kind: socket.SocketKind) -> socket.socket:
         """A socket keeps the namespace it was made in."""
-        netns.pushns(self.names[role])
-        try:
+        with self.within(role):
             return socket.socket(socket.AF_INET, kind)
-        finally:
-            netns.popns()
 
     def offloads(self, on: bool) -> None:
         for role in ("edge", "server"):
-            netns.pushns(self.names[role])
-            try:
+            with self.within(role):
                 offload.write("data0", {"tso": on, "gso": on, "gro": False})
-            finally:
-                netns.popns()
 
 
 class Relay(Program):
@@ -117,19 +109,13 @@ class Relay(Program):
     ask = Program.reply
 
     def __init__(self, net: Net) -> None:
-        netns.pushns(net.names["relay"])
-        try:
+        with net.within("relay"):
             super().__init__("pareto.remote.link.relay", "--edge", "to_edge", "--server", "to_server")
-        finally:
-            netns.popns()
 
     def apply(
         self, out: dict[str, Any], back: dict[str, Any] | None = None, **profile: Any
     ) -> dict[str, Any]:
-        fields: dict[str, Any] = self.result(
-            "apply", edge_to_server=out, server_to_edge=back or {}, **profile
-        )
-        return fields
+        return dict(self.result("apply", edge_to_server=out, server_to_edge=back or {}, **profile))
 
     def stats(self) -> dict[str, Any]:
         return dict(self.result("stats"))
@@ -222,8 +208,7 @@ def datagrams(
             seconds, nanoseconds = struct.unpack("qq", ancillary[0][2][:16])
             number = int.from_bytes(payload[:4], "big") % count
             arrivals.append(Arrival(number, sent_ns[number], seconds * 10**9 + nanoseconds, payload))
-    names = ("dropped", "lost", "duplicated", "reordered", "corrupted")
-    return Crossed(arrivals, {name: after[name] - before[name] for name in names}, after["late_p99_s"])
+    return Crossed(arrivals, {name: after[name] - before[name] for name in COUNTED}, after["late_p99_s"])
 
 
 def _taken(stats: dict[str, Any]) -> int:
@@ -274,12 +259,8 @@ def probed_link() -> Iterator[tuple[Relay, Shape]]:
     with net_with_relay() as (net, relay):
         ends = {}
         for role in ("edge", "server"):
-            netns.pushns(net.names[role])
-            try:
-                with prompt():
-                    ends[role] = Program("pareto.remote.worker.probe")
-            finally:
-                netns.popns()
+            with net.within(role), prompt():
+                ends[role] = Program("pareto.remote.worker.probe")
         port = ends["server"].result(OpenProbe.op, **plain(OpenProbe(SERVER, "t")))
 
         def probe(**fields: Any) -> dict[str, Any]:

@@ -48,15 +48,8 @@ def pareto(installed: Path, cwd: Path, *arguments: str) -> subprocess.CompletedP
     """The installed command, started as its script starts it, by an interpreter without other packages."""
     code = "import sys; from pareto.__main__ import main; sys.exit(main())"
     environment = {**os.environ, "PYTHONPATH": str(installed), "COLUMNS": "80"}
-    return subprocess.run(
-        [sys.executable, "-S", "-c", code, *arguments],
-        cwd=cwd,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    argv = [sys.executable, "-S", "-c", code, *arguments]
+    return subprocess.run(argv, cwd=cwd, env=environment, capture_output=True, text=True, timeout=120)
 
 
 @pytest.mark.deep
@@ -77,12 +70,11 @@ def test_analysis_needs_no_extra(installed: Path, tmp_path: Path) -> None:
     assert (tmp_path / "run" / "report.html").is_file()
 
 
+NEED_IT = ["--model mobilenetv2 --netem lte"]
+
+
 @pytest.mark.parametrize(
-    "commands",
-    [
-        ["--model mobilenetv2 --netem lte"],
-        pytest.param(["partitions mobilenetv2", "doctor"], marks=pytest.mark.deep),
-    ],
+    "commands", [NEED_IT, pytest.param(["partitions mobilenetv2", "doctor"], marks=pytest.mark.deep)]
 )
 def test_a_missing_extra_is_named(installed: Path, tmp_path: Path, commands: list[str]) -> None:
     assert "Usage: pareto" in pareto(installed, tmp_path, "--help").stdout
@@ -93,28 +85,26 @@ def test_a_missing_extra_is_named(installed: Path, tmp_path: Path, commands: lis
         assert "pip install '.[sweep]'" in line, command
 
 
-def test_the_wheel_has_what_a_clone_has(wheel: Path) -> None:
+def test_the_wheel_has_what_a_clone_has_and_one_name(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
-    files = [
-        *(path for name in ("pareto", "partitions", "analysis") for path in (REPOSITORY / name).rglob("*")),
-        *((REPOSITORY / "netem_profiles").rglob("*")),
-        *((REPOSITORY / "sweeps").glob("*")),
+    patterns = [
+        "netem_profiles/**/*",
+        "sweeps/*",
+        *(f"{top}/**/*" for top in ("pareto", "partitions", "analysis")),
     ]
-    expected = {
-        str(path.relative_to(REPOSITORY)) for path in files if path.is_file() and path.suffix != ".pyc"
-    }
+    files = [path for pattern in patterns for path in REPOSITORY.glob(pattern)]
+    files = [path.relative_to(REPOSITORY) for path in files if path.is_file() and path.suffix != ".pyc"]
+    data, code = Path("pareto", "data"), Path("pareto")
     moved = {
-        f"pareto/data/{name}"
-        if name.startswith(("netem_profiles", "sweeps"))
-        else f"pareto/{name.removeprefix('pareto/')}"
-        for name in expected
+        str(
+            (data if path.parts[0] in ("netem_profiles", "sweeps") else code)
+            / str(path).removeprefix("pareto/")
+        )
+        for path in files
     }
     assert moved - names == set()
-    assert {f"pareto/data/requirements-{kind}.txt" for kind in ("worker", "onnx")} <= set(names)
-
-
-def test_a_wheel_has_one_name(wheel: Path) -> None:
-    tops = {name.partition("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
+    assert {f"pareto/data/requirements-{kind}.txt" for kind in ("worker", "onnx")} <= names
+    tops = {name.partition("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"pareto"}
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -15,45 +13,27 @@ from pathlib import Path
 import pytest
 
 from pareto.hosts.local.rights import OWN, ROOT
-from tests import REPOSITORY
-from tests.integration.test_sweep import sound
-from tests.less_than_root import (
-    USER,
-    container,
-    delegated_cgroup,
-    needs_networks,
-    share_of_a_quarter,
-    user,
-)
+from tests.integration.test_sweep import only_run, rows_in, sound
+from tests.less_than_root import USER, container, delegated_cgroup, needs_networks, share_of_a_quarter, user
 from tests.program import LENIENT, descendants, ended, started, wait_until
 
-pytestmark = [
-    pytest.mark.integration,
-    needs_networks,
-    pytest.mark.usefixtures("nothing_left"),
-]
+pytestmark = [pytest.mark.integration, needs_networks, pytest.mark.usefixtures("nothing_left")]
 
-NET = """\
-from torch import nn
-def build():
-    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 10))
-input_shape = (3, 32, 32)
-"""
+NET = Path(__file__).parents[1] / "faults" / "net.py"
 BUILD = """\
 from pareto.hosts.local.testbed import open_local
 bed = open_local()
 bed.remotes["edge"].ship(b"weights", "blob")
 print(bed.facts["rights"], flush=True)
 """
-HOLD = f"{BUILD}import time\ntime.sleep(600)\n"
+PYTHON = (sys.executable, "-B")
 
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """Of the ordinary user's; where pytest keeps its own, others may not look."""
     made = Path(tempfile.mkdtemp(dir=os.environ["TMPDIR"]))
-    (made / "net.py").write_text(NET)
-    for path in (made, made / "net.py"):
+    for path in (made, Path(shutil.copy(NET, made))):
         os.chown(path, USER, USER)
     yield made
     shutil.rmtree(made)
@@ -64,19 +44,19 @@ def remains(folder: Path) -> list[str]:
     return [path.name for path in folder.parent.iterdir() if path.name.startswith("pareto")]
 
 
+DEEP = pytest.mark.deep
+
+
 @pytest.mark.parametrize(
-    ("who", "uid", "backends"),
-    [(user, USER, ["rpc", "tcp"]), pytest.param(container, 0, ["tcp"], marks=pytest.mark.deep)],
+    ("who", "uid", "backends"), [(user, USER, "rpc,tcp"), pytest.param(container, 0, "tcp", marks=DEEP)]
 )
-def test_a_sweep(who: Callable[[], list[str]], uid: int, backends: list[str], folder: Path) -> None:
-    job = ("--model", f"{folder}/net.py:build", "--netem", "10ms-100mbit", "--backend", ",".join(backends))
-    few = ("--points", "1", "--only", "--quick", "--figures", "none", "--out", f"{folder}/out")
-    process = started(*who(), sys.executable, "-B", "-m", "pareto", *job, *few, *LENIENT)
+def test_a_sweep(who: Callable[[], list[str]], uid: int, backends: str, folder: Path) -> None:
+    job = f"--model {folder}/net.py:build --netem 10ms-100mbit --backend {backends} --points 1 --only --quick"
+    where = f"--figures none --out {folder}/out"
+    process = started(*who(), *PYTHON, "-m", "pareto", *job.split(), *where.split(), *LENIENT)
     out, err = process.communicate(timeout=280)
-    (run,) = (folder / "out").iterdir()
-    with (run / "trials.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert sorted(row["backend"] for row in rows) == backends, out + err
+    rows, run = rows_in(folder / "out"), only_run(folder / "out")
+    assert sorted(row["backend"] for row in rows) == backends.split(","), out + err
     for row in rows:
         assert sound(row), row["reason"]
         assert float(row["rtt_s"]) >= 0.0099  # a busy machine is late, never early
@@ -93,23 +73,16 @@ def test_a_sweep(who: Callable[[], list[str]], uid: int, backends: list[str], fo
 @pytest.mark.parametrize(("more", "rights"), [((), OWN), (("net_admin", "sys_admin"), ROOT)])
 def test_a_containers_root_has_a_testbed(more: tuple[str, ...], rights: str, folder: Path) -> None:
     """With the capabilities that Docker gives, in a user namespace; with those that it names, without."""
-    done = subprocess.run(
-        [*container(more=more), sys.executable, "-B", "-c", f"{BUILD}bed.close()"],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert done.stdout == f"{rights}\n", done.stderr
+    process = started(*container(more=more), *PYTHON, "-c", f"{BUILD}bed.close()")
+    assert process.communicate(timeout=240)[0] == f"{rights}\n"
     assert remains(folder) == []
 
 
 @pytest.mark.parametrize(
-    "victim", ["driver", pytest.param("unshare --user", marks=pytest.mark.deep), "pareto.hosts.local"]
+    "victim", ["driver", pytest.param("unshare --user", marks=DEEP), "pareto.hosts.local"]
 )
 def test_all_ends_with_its_driver_and_with_its_builder_and_is_put_back(victim: str, folder: Path) -> None:
-    process = started(*user(), sys.executable, "-B", "-c", HOLD)
+    process = started(*user(), *PYTHON, "-c", f"{BUILD}import time\ntime.sleep(600)\n")
     assert process.stdout is not None
     assert process.stdout.readline() == f"{OWN}\n"
     family = descendants(process.pid)
@@ -120,19 +93,17 @@ def test_all_ends_with_its_driver_and_with_its_builder_and_is_put_back(victim: s
     assert ended(family)
     process.kill()
     process.communicate()
-    repair = [*user(), sys.executable, "-B", "-m", "pareto", "doctor", "--repair"]
-    subprocess.run(repair, cwd=REPOSITORY, capture_output=True, timeout=240, check=True)
+    repair = started(*user(), *PYTHON, "-m", "pareto", "doctor", "--repair")
+    repair.communicate(timeout=240)
+    assert repair.returncode == 0
     assert wait_until(lambda: remains(folder) == [])
 
 
-def test_a_share_of_a_core_where_a_cgroup_is_delegated(folder: Path) -> None:
+def test_a_share_of_a_core_where_a_cgroup_is_delegated_and_one_line_where_none_is(folder: Path) -> None:
     with delegated_cgroup() as enter:
         assert share_of_a_quarter([*enter, *user()]) == 0.25
-
-
-def test_without_one_it_is_said_in_one_line(folder: Path) -> None:
-    job = ("--model", f"{folder}/net.py:build", "--netem", "10ms-100mbit", "--edge-cpu", "0.5")
-    process = started(*user(), sys.executable, "-B", "-m", "pareto", *job, "--out", f"{folder}/out")
+    job = f"--model {folder}/net.py:build --netem 10ms-100mbit --edge-cpu 0.5 --out {folder}/out"
+    process = started(*user(), *PYTHON, "-m", "pareto", *job.split())
     _, err = process.communicate(timeout=280)
     assert process.returncode == 2
     (line,) = err.splitlines()

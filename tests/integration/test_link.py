@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from pyroute2 import IPRoute, netns
@@ -22,13 +23,12 @@ from tests import REPOSITORY
 from tests.less_than_root import needs_networks
 from tests.program import Program
 
-pytestmark = [
-    pytest.mark.integration,
-    needs_networks,
-]
+pytestmark = [pytest.mark.integration, needs_networks]
 
 ADDRESS = "10.78.0.1"
 ALL_OFF = {"tso": False, "gso": False, "gro": False}
+SHAPED: dict[str, Any] = {"egress": {"delay_s": 0.01}}
+UNSHAPED: dict[str, Any] = {"egress": {}}
 
 
 @pytest.fixture
@@ -64,72 +64,42 @@ def helper(namespace: str) -> Iterator[Helper]:
     helper.close()
 
 
-def test_an_unshaped_interface_is_not_touched(helper: Helper) -> None:
-    before = offload.read("data0")
-    reply = helper.apply(egress={})
-    assert reply["result"] == {
-        "shaper": "none",
-        "scope": "interface",
-        "egress": None,
-        "ingress": None,
-        "offloads": before,
-        "without_effect": [],
-    }
-    assert helper.ask("stats", interface="data0")["result"] == {"dropped": 0, "position_s": None}
-
-
 def roots() -> list[str]:
     with IPRoute() as ip:
         return [q.get_attr("TCA_KIND") for q in ip.get_qdiscs(index=qdisc.index_of("data0"))]
 
 
-@pytest.mark.parametrize("kind", ["tbf", "pfifo_fast"])
-def test_somebodys_qdisc_is_refused_and_left_alone(
-    helper: Helper, kind: str, snapshot: SnapshotAssertion
+def test_what_cannot_be_is_one_line_and_without_netem_nothing_stays(
+    helper: Helper, snapshot: SnapshotAssertion
 ) -> None:
-    options = {"rate": 125_000, "burst": 16_000, "latency": 50_000} if kind == "tbf" else {}
-    with IPRoute() as ip:
-        ip.tc("add", kind, qdisc.index_of("data0"), handle="8001:", **options)
-    before = offload.read("data0")
-    for egress in ({"delay_s": 0.01}, {}):  # unshaped it is not, either
-        reply = helper.apply(egress=egress)
-        assert reply["error"] == snapshot
-    assert roots() == [kind]
-    assert offload.read("data0") == before
-    assert not files()
-
-
-def test_errors_are_one_line(helper: Helper, snapshot: SnapshotAssertion) -> None:
+    """Nor is an interface touched that is to be unshaped."""
+    found = offload.read("data0")
+    nothing: dict[str, Any] = {"shaper": "none", "scope": "interface", "without_effect": []}
+    nothing |= {"egress": None, "ingress": None}
+    assert helper.apply(egress={})["result"] == nothing | {"offloads": found}
+    assert helper.ask("stats", interface="data0")["result"] == {"dropped": 0, "position_s": None}
     requests: list[dict[str, Any]] = [
-        {"interface": "nosuch0", "egress": {"delay_s": 0.01}},
+        {"interface": "nosuch0", **SHAPED},
         {"interface": None},
         {"egress": {"jitters": 1}},
         {"ingress": {"delay_s": -1}},
         {"egress": {"rate_bps": 1e6}, "bucket": {"burst": 1}},
-        {"interface": "lo", "address": "127.0.0.1", "egress": {"delay_s": 0.01}},
-        {"interface": "peer0", "egress": {"delay_s": 0.01}},
-        {"address": "10.78.0.2", "egress": {"delay_s": 0.01}},
-        {"address": "data0", "egress": {"delay_s": 0.01}},
+        {"interface": "lo", "address": "127.0.0.1", **SHAPED},
+        {"interface": "peer0", **SHAPED},
+        {"address": "10.78.0.2", **SHAPED},
+        {"address": "data0", **SHAPED},
         {"patience_s": 1e9},
     ]
     errors = [helper.apply(**fields)["error"] for fields in requests]
     assert not any("\n" in error for error in errors)
     # Which interfaces a new namespace has depends on the kernel.
     assert "\n".join(error.partition(": there are ")[0] for error in errors) == snapshot
-
-
-def test_a_kernel_without_netem_is_told_and_nothing_stays(helper: Helper) -> None:
-    found = offload.read("data0")
     supported = helper.ask("supported")["result"]
     reply = helper.apply(egress={"delay_s": 0.01, "rate_bps": 5e6})
     assert reply["ok"] == supported
-    if not supported:
-        assert reply["error"] == qdisc.NO_NETEM
-        assert not files()
+    assert supported or (reply["error"], files()) == (qdisc.NO_NETEM, [])
     assert helper.close() == 0
-    assert roots() == ["noqueue"]
-    assert offload.read("data0") == found
-    assert not files()
+    assert (roots(), offload.read("data0"), files()) == (["noqueue"], found, [])
 
 
 # The journal
@@ -141,53 +111,43 @@ def files() -> list[Path]:
 
 
 @contextmanager
-def killed(interface: str = "data0") -> Iterator[None]:
+def killed() -> Iterator[None]:
     """A program claimed the interface, switched its offloads off, and was killed."""
     code = (
         "import os; from pareto.remote.link import journal, offload\n"
-        f"journal.claim({interface!r}); offload.write({interface!r}, offload.OFF); os.kill(os.getpid(), 9)"
+        "journal.claim('data0'); offload.write('data0', offload.OFF); os.kill(os.getpid(), 9)"
     )
-    found = offload.read(interface)
+    found = offload.read("data0")
     subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY)
-    assert offload.read(interface) == ALL_OFF != found
+    assert offload.read("data0") == ALL_OFF != found
     (path,) = files()
     yield
     assert not path.exists()
 
 
-def test_a_claim_is_on_file_before_anything_is_changed(namespace: str) -> None:
+def test_a_claim_is_on_file_before_anything_is_changed_and_one_program_shapes_an_interface(
+    helper: Helper, snapshot: SnapshotAssertion
+) -> None:
     claim = journal.claim("data0")
     (path,) = files()
     assert path.name == f"{Path('/proc/thread-self/ns/net').stat().st_ino}-data0.json"
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert stat.S_IMODE(journal.FOLDER.stat().st_mode) == 0o755
+    assert [stat.S_IMODE(it.stat().st_mode) for it in (path, journal.FOLDER)] == [0o600, 0o755]
     assert json.loads(path.read_text())["offloads"] == offload.read("data0")
-    offload.write("data0", offload.OFF)
-    assert claim.undo() == []
-    assert offload.read("data0") == claim.offloads
-    assert not files()
-
-
-def test_one_program_shapes_an_interface(helper: Helper, snapshot: SnapshotAssertion) -> None:
-    claim = journal.claim("data0")
-    errors = {helper.apply(egress=egress)["error"] for egress in ({"delay_s": 0.01}, {})}
-    (error,) = errors
+    (error,) = {helper.apply(**fields)["error"] for fields in (SHAPED, UNSHAPED)}
     assert error == snapshot
     assert journal.leftovers() == journal.repair() == []
+    offload.write("data0", offload.OFF)
     assert claim.undo() == []
-
-
-def test_what_a_killed_program_left_is_undone_by_the_next(helper: Helper) -> None:
-    found = offload.read("data0")
-    with killed():
-        helper.apply(egress={})
-        assert offload.read("data0") == found
+    assert (offload.read("data0"), files()) == (claim.offloads, [])
 
 
 def test_what_a_killed_program_left_is_repaired_in_its_own_namespace(
     namespace: str, snapshot: SnapshotAssertion
 ) -> None:
     found = offload.read("data0")
+    argv = [sys.executable, "-m", "pareto.remote.link", "--repair"]
+    done = subprocess.run(argv, cwd=REPOSITORY, capture_output=True, text=True)
+    assert (done.returncode, done.stdout.startswith("nothing to repair")) == (0, True), done
     with killed():
         netns.popns()
         try:
@@ -197,20 +157,7 @@ def test_what_a_killed_program_left_is_repaired_in_its_own_namespace(
         assert offload.read("data0") == found
 
 
-def test_a_namespace_that_is_gone_leaves_only_a_file_to_remove(
-    namespace: str, snapshot: SnapshotAssertion
-) -> None:
-    with killed():
-        netns.popns()
-        netns.remove(namespace)
-        try:
-            assert journal.repair() == snapshot
-        finally:
-            netns.create(namespace)
-            netns.pushns(namespace)
-
-
-def test_another_interface_of_the_same_name_is_left_alone(
+def test_of_a_namespace_or_an_interface_that_is_gone_a_file_is_removed_and_no_other_is_touched(
     namespace: str, snapshot: SnapshotAssertion
 ) -> None:
     with killed():
@@ -219,8 +166,17 @@ def test_another_interface_of_the_same_name_is_left_alone(
             ip.link("add", ifname="other0", kind="veth", peer="other1")
             ip.link("add", ifname="data0", kind="veth", peer="peer0")
         offload.write("data0", offload.OFF)
-        assert journal.repair() == snapshot
+        said = journal.repair()
         assert offload.read("data0") == ALL_OFF
+    offload.write("data0", {"tso": True, "gso": True, "gro": False})
+    with killed():
+        netns.popns()
+        netns.remove(namespace)
+        try:
+            assert said + journal.repair() == snapshot
+        finally:
+            netns.create(namespace)
+            netns.pushns(namespace)
 
 
 def test_what_cannot_be_put_back_keeps_nothing_else_from_it(
@@ -228,20 +184,10 @@ def test_what_cannot_be_put_back_keeps_nothing_else_from_it(
 ) -> None:
     before = journal.look("data0")
     offload.write("data0", offload.OFF)
-
-    def refuse(*_: object) -> str:
-        raise QdiscError("the kernel refused")
-
-    monkeypatch.setattr(steering, "stop_ingress", refuse)
+    monkeypatch.setattr(steering, "stop_ingress", Mock(side_effect=QdiscError("the kernel refused")))
     with pytest.raises(QdiscError, match="the kernel refused"):
         before.put_back()
     assert offload.read("data0") == before.offloads
-
-
-def test_with_nothing_to_repair(namespace: str) -> None:
-    argv = [sys.executable, "-m", "pareto.remote.link", "--repair"]
-    done = subprocess.run(argv, cwd=REPOSITORY, capture_output=True, text=True)
-    assert (done.returncode, done.stdout.startswith("nothing to repair")) == (0, True), done
 
 
 # Whom it shapes
@@ -281,24 +227,17 @@ def test_an_interface_that_ssh_uses_is_shaped_towards_the_peer_alone(
     assert found == told
 
 
-@pytest.mark.parametrize("peer", [None, "fd00::2"])
-def test_a_shared_interface_needs_the_peers_address(
-    addressed: None, monkeypatch: pytest.MonkeyPatch, peer: str | None, snapshot: SnapshotAssertion
+def test_a_shared_interface_needs_the_peers_address_also_behind_sudo_which_empties_the_environment(
+    addressed: None, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
 ) -> None:
-    monkeypatch.setenv("SSH_CONNECTION", "10.78.0.9 5555 10.78.0.1 22")
-    with pytest.raises(QdiscError) as refused:
-        steering.scope("data0", peer, False)
-    assert str(refused.value) == snapshot
-
-
-def test_ssh_is_known_behind_sudo_which_empties_the_environment(addressed: None) -> None:
+    monkeypatch.setenv("SSH_CONNECTION", "10.78.0.9 5555 10.78.0.1 2022")
+    refused = []
+    for peer in (None, "fd00::2"):
+        with pytest.raises(QdiscError) as fault:
+            steering.scope("data0", peer, False)
+        refused.append(str(fault.value))
+    assert refused == snapshot
     inner = "from pareto.remote.link import steering; print(steering.scope('data0', '10.78.0.2', False))"
     outer = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {inner!r}], env={{}})"
-    done = subprocess.run(
-        [sys.executable, "-c", outer],
-        cwd=REPOSITORY,
-        env=os.environ | {"SSH_CONNECTION": "10.78.0.9 5555 10.78.0.1 2022"},
-        capture_output=True,
-        text=True,
-    )
+    done = subprocess.run([sys.executable, "-c", outer], cwd=REPOSITORY, capture_output=True, text=True)
     assert done.stdout == "peer 10.78.0.2, TCP port 2022 spared\n", done.stderr

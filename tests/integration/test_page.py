@@ -14,8 +14,7 @@ from pareto.analysis.page import comparison
 from pareto.analysis.page.conditions import conditions
 from pareto.analysis.runs.load import Run
 from pareto.analysis.statistics.doubt import Doubt
-from tests.integration.browser import CHROMIUM, Page, browser
-from tests.integration.contrast import worst_contrast
+from tests.integration.browser import CHROMIUM, Page, browser, worst_contrast
 from tests.unit.example_findings import PROFILES, findings, probes
 from tests.unit.example_run import trials, write
 

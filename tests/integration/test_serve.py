@@ -24,30 +24,25 @@ from tests.integration.test_sweep import exit_code, rows_in, sound
 from tests.less_than_root import USER, needs_networks, user
 from tests.program import Ended, descendants, ended, started
 
-pytestmark = [
-    pytest.mark.integration,
-    needs_networks,
-    pytest.mark.usefixtures("nothing_left"),
-]
+pytestmark = [pytest.mark.integration, needs_networks, pytest.mark.usefixtures("nothing_left")]
 
 EDGE, SERVER = "198.19.127.1", "198.19.127.2"
 NET = Path(__file__).parents[1] / "faults" / "net.py"
 SWEEP = (
-    *("--model", f"{NET}:build", "--points", "1,2", "--only", "--quick", "--figures", "none"),
-    *("--backend", "tcp", "--sample", "off", "--rtt-floor", "100ms", "--slowdown", "100", "--others", "100%"),
+    f"--model {NET}:build --points 1,2 --only --quick --figures none --backend tcp --sample off --rtt-floor 100ms "
+    "--slowdown 100 --others 100%"
 )
 """Without --tolerance: the cable's rate varies by more than half, and hardly matters."""
 DEADLINE_S = 240.0
-Process = subprocess.Popen[str]
 
 
 @pytest.fixture
 def hosts() -> Iterator[dict[str, str]]:
     """Two namespaces, by their hosts' addresses, with a cable between them and no SSH server."""
-    names = {address: f"pareto-hand-{role}" for role, address in (("edge", EDGE), ("server", SERVER))}
-    for name in names.values():
-        netns.create(name)
+    names = {EDGE: "pareto-hand-edge", SERVER: "pareto-hand-server"}
     try:
+        for name in names.values():
+            netns.create(name)
         with IPRoute(netns=names[EDGE]) as edge:
             peer = {"ifname": "data0", "net_ns_fd": names[SERVER]}
             edge.link("add", ifname="data0", kind="veth", peer=peer)
@@ -68,25 +63,20 @@ def within(name: str) -> tuple[str, ...]:
 
 
 @pytest.fixture
-def home() -> Iterator[Path]:
-    """Of an ordinary user; where pytest keeps its own, others may not look."""
-    made = Path(tempfile.mkdtemp(dir=os.environ["TMPDIR"]))
-    os.chown(made, USER, USER)
-    yield made
-    shutil.rmtree(made)
-
-
-def of_a_user(home: Path, tmp_path: Path) -> tuple[str, ...]:
-    """argv prefix: as an ordinary user with an account, which the test's own list of accounts has."""
-    accounts = tmp_path / "passwd"
+def account(tmp_path: Path) -> Iterator[tuple[Path, tuple[str, ...]]]:
+    """The home of an ordinary user, and what starts a program as that one, by the test's own list of accounts. Where
+    pytest keeps its own, others may not look."""
+    home, accounts = Path(tempfile.mkdtemp(dir=os.environ["TMPDIR"])), tmp_path / "passwd"
+    os.chown(home, USER, USER)
     accounts.write_text(f"{Path('/etc/passwd').read_text()}pat:x:{USER}:{USER}::{home}:/bin/sh\n")
     with_account = f'mount --bind {accounts} /etc/passwd && exec "$@"'
     place = ("env", f"HOME={home}", f"TMPDIR={home}")
-    return ("unshare", "--mount", "sh", "-c", with_account, "sh", *user(), *place)
+    yield home, ("unshare", "--mount", "sh", "-c", with_account, "sh", *user(), *place)
+    shutil.rmtree(home)
 
 
 @contextmanager
-def serving(hosts: dict[str, str], *who: str) -> Iterator[tuple[Process, str]]:
+def serving(hosts: dict[str, str], *who: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A `serve`, and the line that it prints."""
     serve = (sys.executable, "-m", "pareto", "serve", "--listen", SERVER)
     process = started(*within(hosts[SERVER]), *who, *serve)
@@ -116,12 +106,12 @@ def at_edge(hosts: dict[str, str], *arguments: str) -> Ended:
 
 
 def test_a_sweep_with_a_host_that_serves_and_is_killed(
-    hosts: dict[str, str], home: Path, tmp_path: Path
+    hosts: dict[str, str], account: tuple[Path, tuple[str, ...]], tmp_path: Path
 ) -> None:
-    file = tmp_path / "lab.yaml"
+    file, (home, as_user) = tmp_path / "lab.yaml", account
     pair = ("hosts", "add", "local", "--role", "edge", "--name", "pi", "--testbed", str(file))
-    run = (*SWEEP, "--testbed", str(file), "--out", str(tmp_path / "out"))
-    with serving(hosts, *of_a_user(home, tmp_path)) as (server, line):
+    run = (*SWEEP.split(), "--testbed", str(file), "--out", str(tmp_path / "out"))
+    with serving(hosts, *as_user) as (server, line):
         assert at_edge(hosts, *pair).code == 0
         assert f"reaches pi, {EDGE}" in pasted(hosts, line, file)
         (key,) = tmp_path.glob("*.pem")

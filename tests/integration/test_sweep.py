@@ -134,11 +134,12 @@ class Told:
     def manifest(self) -> dict[str, Any]:
         return dict(json.loads((self.run / "manifest.json").read_text()))
 
-
-def left() -> set[str]:
-    """What is on the machine, once nothing is or it stays."""
-    wait_until(lambda: not left_behind())
-    return left_behind()
+    def ended(self, code: int, said: str, all_ended: bool) -> None:
+        """Note how a session ended, and what is on the machine, once nothing is or it stays."""
+        kept = (self.run / "trials.csv").read_bytes()
+        wait_until(lambda: not left_behind())
+        whole = kept[: kept.rfind(b"\n") + 1]
+        self.sessions.append(Session(code, said, whole, all_ended, left_behind()))
 
 
 @pytest.fixture(scope="module")
@@ -151,17 +152,13 @@ def told(machine: None, tmp_path_factory: pytest.TempPathFactory) -> Told:
         of_class = folder / "images" / f"class{number % 3}"
         of_class.mkdir(parents=True, exist_ok=True)
         Image.fromarray(noise.integers(0, 255, (80, 90, 3), dtype=np.uint8)).save(of_class / f"{number}.png")
-    named = (
-        *("--model", f"{folder / 'net.py'}:small", "--netem", f"2ms-100mbit+{folder / 'moving.yaml'}"),
-        *("--data-path", str(folder / "images")),
-    )
+    links = f"2ms-100mbit+{folder}/moving.yaml"
+    named = f"--model {folder}/net.py:small --netem {links} --data-path {folder}/images".split()
     job = (
-        *("--hosts", "3", "--quick", "--trials", str(len(ROUNDS)), "--granularity", "op"),
-        *("--live-tensors", "2"),
-        *("--points", f"{CUT},{WHOLE}", "--only", "--dataset", "folder", "--images", str(IMAGES)),
-        *("--backend", ",".join(BACKENDS), "--codec", ",".join(CODECS), "--engine", ",".join(ENGINES)),
-        *("--congestion", "reno", "--initial-window", "20", "--slow-start-after-idle"),
-    )
+        f"--hosts 3 --quick --trials {len(ROUNDS)} --granularity op --live-tensors 2 --points {CUT},{WHOLE} --only "
+        f"--dataset folder --images {IMAGES} --backend {','.join(BACKENDS)} --codec {','.join(CODECS)} "
+        f"--engine {','.join(ENGINES)} --congestion reno --initial-window 20 --slow-start-after-idle"
+    ).split()
     it = Told(folder / "out")
 
     process = short.pareto(*named, *job, *LENIENT, "--out", str(it.out), "--figures", "none")
@@ -176,13 +173,10 @@ def told(machine: None, tmp_path_factory: pytest.TempPathFactory) -> Told:
     family = descendants(process.pid)
     process.send_signal(signal.SIGTERM)
     said = "".join(process.communicate(timeout=START_S))
-    kept = (it.run / "trials.csv").read_bytes()
-    whole = kept[: kept.rfind(b"\n") + 1]
-    it.sessions.append(Session(process.returncode, said, whole, ended(family), left()))
+    it.ended(process.returncode, said, ended(family))
     it.resume = ("--resume", str(it.run), *named)
     done = short.command(*it.resume, "--figures", "none")
-    kept = (it.run / "trials.csv").read_bytes()
-    it.sessions.append(Session(done.code, done.out + done.err, kept, True, left()))
+    it.ended(done.code, done.out + done.err, True)
     return it
 
 
@@ -194,55 +188,32 @@ def requests_of(row: dict[str, str]) -> str:
     """What the file of a trial's requests is called."""
     cuts = "+".join(f"{int(cut):02}" for cut in row["point"].split("+"))
     chosen = [row[name] for name, usual in (("codec", "none"), ("engine", "eager")) if row[name] != usual]
-    name = "-".join(
-        [f"net.small-k{cuts}", row["backend"], *chosen, row["netem"], "b1", f"r{int(row['round']):02}"]
-    )
-    return name.replace(":", ".")
+    words = [f"net.small-k{cuts}", row["backend"], *chosen, row["netem"], "b1", f"r{int(row['round']):02}"]
+    return "-".join(words).replace(":", ".")
 
 
-def test_each_cell_is_measured_once_a_round_and_proven(told: Told) -> None:
-    assert Counter((key(row), row["round"]) for row in told.rows) == {
-        (cell, number): 1 for cell in CELLS for number in ROUNDS
-    }
-    for row in told.rows:
-        assert sound(row), row["reason"]
-        assert float(row["max_abs_error"]) <= (1e-5 if "onnx" in row["engine"] else 0.0)
-        assert row["netem"] == "2ms-100mbit+moving"
-
-
-def test_what_was_measured_is_kept_to_the_byte(told: Told) -> None:
-    interrupted, last = (session.kept for session in told.sessions)
-    head, *lines = interrupted.splitlines(keepends=True)
+def test_what_was_measured_is_kept_and_a_lost_worker_costs_one_trial(told: Told) -> None:
+    """To the byte; each session ends as it was told to, leaves nothing, and has workers of its own."""
+    interrupted, last = told.sessions
+    assert (interrupted.code, last.code) == (130, exit_code(told.rows))
+    assert all(session.all_ended and not session.left for session in told.sessions), told.sessions
+    head, *lines = interrupted.kept.splitlines(keepends=True)
     kept = [line for line in lines if not any(b",%s," % status.encode() in line for status in REDONE)]
     assert KEPT < len(kept) < len(lines)
-    assert last.startswith(head + b"".join(kept))
+    assert last.kept.startswith(head + b"".join(kept))
+    starts = [int(row["restart"]) for row in told.rows]
+    assert max(starts[: len(kept)]) < min(starts[len(kept) :])
 
-
-def test_each_session_ends_as_it_was_told_to_and_leaves_nothing(told: Told) -> None:
-    assert [session.code for session in told.sessions] == [130, exit_code(told.rows)]
-    assert all(session.all_ended and not session.left for session in told.sessions), told.sessions
-
-
-def test_a_lost_worker_costs_one_trial_and_the_next_has_new_ones(told: Told) -> None:
-    interrupted = told.sessions[0]
     rows = list(csv.DictReader(interrupted.kept.decode().splitlines()))
     (at,) = (number for number, row in enumerate(rows) if not sound(row))
-    assert rows[at]["status"] == "failed"
+    assert (rows[at]["status"], rows[at]["latency_s"]) == ("failed", "")
     assert "killed by signal 9" in rows[at]["reason"]
-    assert rows[at]["latency_s"] == ""
     assert "failed: net.small" in interrupted.said
     starts = [int(row["restart"]) for row in rows]
     assert max(starts[: at + 1]) < min(starts[at + 1 :])
 
 
-def test_each_session_has_workers_of_its_own(told: Told) -> None:
-    starts = [int(row["restart"]) for row in told.rows]
-    before = csv.DictReader(told.sessions[0].kept.decode().splitlines())
-    interrupted = sum(row["status"] not in REDONE for row in before)
-    assert max(starts[:interrupted]) < min(starts[interrupted:])
-
-
-def test_what_is_said_fits_and_names_the_folder(told: Told) -> None:
+def test_what_is_said_fits_and_a_run_is_gone_on_with_as_it_was_begun(told: Told) -> None:
     interrupted, last = told.sessions
     said = " ".join(interrupted.said.split())
     assert "on the links in order: 2ms-100mbit, moving" in said
@@ -255,39 +226,26 @@ def test_what_is_said_fits_and_names_the_folder(told: Told) -> None:
     assert all(line.startswith("exit code 1: ") for line in missing)
     lines = [line for session in told.sessions for line in session.said.splitlines()]
     assert max(len(line) for line in lines if str(told.out.parent) not in line) <= 80
-
-
-def test_a_run_is_gone_on_with_as_it_was_begun(told: Told) -> None:
     other = short.command(*told.resume, "--congestion", "bbr")
     assert other.code == 2
     assert "congestion was reno, not bbr" in other.err
 
 
-def test_nothing_is_early(told: Told) -> None:
+def test_each_cell_is_measured_once_a_round_is_proven_and_never_early(told: Told) -> None:
+    """Each codec and engine has its bytes and its quality, each round its part of the trace."""
+    cells = {(cell, number): 1 for cell in CELLS for number in ROUNDS}
+    assert Counter((key(row), row["round"]) for row in told.rows) == cells
     for row in told.rows:
+        assert sound(row), row["reason"]
+        assert float(row["max_abs_error"]) <= (1e-5 if "onnx" in row["engine"] else 0.0)
+        assert row["netem"] == "2ms-100mbit+moving"
         assert row["status"] != "ok" or float(row["latency_s"]) >= float(row["latency_bound_s"])
-        if row["point"] == CUT:
-            assert float(row["latency_bound_s"]) >= sum(DELAYS_S.values())
-    probes = read(told.run / "link.csv")
-    for link, delay_s in DELAYS_S.items():
-        rtts = [float(probe["rtt_s"]) for probe in probes if probe["link"] == link and probe["rtt_s"]]
-        assert len(rtts) > len(told.rows)
-        assert min(rtts) >= delay_s
-
-
-def test_the_link_changes_as_its_trace_says_and_each_round_has_its_part(told: Told) -> None:
-    for row in told.rows:
         assert 30.0 * (int(row["round"]) - 1) <= float(row["trace_from_s"]) < float(row["trace_to_s"])
-    trace = told.manifest["profiles"]["moving"]["edge_to_server"]["trace"]
-    assert (trace["period_s"], trace["steps"]) == (60.0, 2)
-
-
-def test_each_codec_and_engine_has_its_bytes_and_its_quality(told: Told) -> None:
-    for row in told.rows:
         assert row["agreement_images"] == row["top1_images"] == str(IMAGES)
         if row["point"] == WHOLE:
             assert (float(row["payload_bytes"]), row["output_error"]) == (0.0, "0")
             continue
+        assert float(row["latency_bound_s"]) >= sum(DELAYS_S.values())
         payload, wire = float(row["payload_bytes"]), float(row["wire_bytes"])
         assert payload == PAYLOAD_BYTES
         assert wire == payload if row["codec"] == "none" else wire < payload / 4
@@ -296,16 +254,42 @@ def test_each_codec_and_engine_has_its_bytes_and_its_quality(told: Told) -> None
         assert float(row["output_error"]) == 0 if is_exact else 0 < float(row["output_error"]) < 0.2
         assert row["agreement"] == "1" or not is_exact
     assert len({row["top1"] for row in told.rows if row["codec"] == "none" and row["engine"] == "eager"}) == 1
+    trace = told.manifest["profiles"]["moving"]["edge_to_server"]["trace"]
+    assert (trace["period_s"], trace["steps"]) == (60.0, 2)
+    probes = read(told.run / "link.csv")
+    for link, delay_s in DELAYS_S.items():
+        rtts = [float(probe["rtt_s"]) for probe in probes if probe["link"] == link and probe["rtt_s"]]
+        assert len(rtts) > len(told.rows)
+        assert min(rtts) >= delay_s
+
+
+def test_what_else_ran_and_what_tcp_did_is_told(told: Told) -> None:
+    """Whatever it is: what verdict follows is decided in tests/unit/worker/test_load.py."""
+    connections = defaultdict(set)
+    for row in told.rows:
+        for role in ("edge", "server") if row["point"] == CUT else ("edge",):
+            assert float(row[f"{role}_slowdown"]) > 0
+            for what in ("steal", "others", "wait", "core"):
+                assert float(row[f"{role}_{what}_percent"]) >= 0
+            assert 0 < float(row[f"{role}_core_percent"]) <= 100
+        assert float(row["strangers_percent"]) >= 0
+        if row["point"] == CUT:
+            connections[row["backend"]].add(int(row["tcp_connections"]))
+            assert row["congestion"] == "reno"
+            assert float(row["tcp_rtt_s"]) >= float(row["tcp_min_rtt_s"]) >= 0.9 * DELAYS_S["edge-middle1"]
+            assert min(float(row[name]) for name in ("tcp_cwnd_packets", "tcp_delivery_rate_bps")) > 0
+            assert int(row["tcp_retransmits"]) >= 0  # many, where the relay had to wait for a core
+    assert connections["tcp:4"] == {4}
+    assert min(connections["rpc"]) >= 16
 
 
 def test_each_host_tells_what_it_did(told: Told) -> None:
-    stages: dict[tuple[object, str], dict[str, dict[str, str]]] = defaultdict(dict)
+    stages: dict[tuple[tuple[str, ...], str], dict[str, dict[str, str]]] = defaultdict(dict)
     for stage in read(told.run / "stages.csv"):
         stages[key(stage), stage["round"]][stage["host"]] = stage
     assert set(stages) == {(cell, number) for cell in CELLS for number in ROUNDS}
-    (whole_bytes,) = {
-        int(hosts["edge"]["weights_bytes"]) for (cell, _), hosts in stages.items() if cell[0] == WHOLE
-    }
+    of_whole = [hosts["edge"]["weights_bytes"] for (cell, _), hosts in stages.items() if cell[0] == WHOLE]
+    (whole_bytes,) = set(map(int, of_whole))
     for (cell, _), hosts in stages.items():
         assert list(hosts) == (["edge", "middle1", "server"] if cell[0] == CUT else ["edge"])
         *senders, last = hosts.values()
@@ -318,25 +302,12 @@ def test_each_host_tells_what_it_did(told: Told) -> None:
             assert float(last["engine_s"]) > 0
             assert weights_bytes[-1] < (whole_bytes - sum(weights_bytes[:-1])) / 2
 
-
-def test_what_else_ran_is_told(told: Told) -> None:
-    """Whatever it is: what verdict follows is decided in tests/unit/worker/test_load.py."""
-    for row in told.rows:
-        for role in ("edge", "server") if row["point"] == CUT else ("edge",):
-            assert float(row[f"{role}_slowdown"]) > 0
-            for what in ("steal", "others", "wait", "core"):
-                assert float(row[f"{role}_{what}_percent"]) >= 0
-            assert 0 < float(row[f"{role}_core_percent"]) <= 100
-        assert float(row["strangers_percent"]) >= 0
-
-
-def test_each_request_is_noted_with_its_hosts_times(told: Told) -> None:
     assert {path.stem for path in (told.run / "requests").iterdir()} == set(map(requests_of, told.rows))
     for row in told.rows:
         table = parquet.read_table(told.run / "requests" / f"{requests_of(row)}.parquet").to_pylist()
         phases = Counter(request["phase"] for request in table)
-        assert phases["latency"] == int(row["latency_requests"])
-        assert phases["throughput"] == int(row["throughput_requests"])
+        for phase in ("latency", "throughput"):
+            assert phases[phase] == int(row[f"{phase}_requests"])
         for request in table:
             assert request["finished_s"] > request["started_s"]
             if row["point"] == CUT:
@@ -344,20 +315,6 @@ def test_each_request_is_noted_with_its_hosts_times(told: Told) -> None:
                 # A codec's work is taken off, which may have waited for a core longer than the rest took.
                 stages_s = (middle_s, request["server_s"])
                 assert min(stages_s) >= 0 if row["codec"] != "none" else min(stages_s) > 0
-
-
-def test_what_tcp_did(told: Told) -> None:
-    connections = defaultdict(set)
-    for row in told.rows:
-        if row["point"] == CUT:
-            connections[row["backend"]].add(int(row["tcp_connections"]))
-            assert row["congestion"] == "reno"
-            assert float(row["tcp_rtt_s"]) >= float(row["tcp_min_rtt_s"]) >= 0.9 * DELAYS_S["edge-middle1"]
-            assert int(row["tcp_cwnd_packets"]) > 0
-            assert float(row["tcp_delivery_rate_bps"]) > 0
-            assert int(row["tcp_retransmits"]) >= 0  # many, where the relay had to wait for a core
-    assert connections["tcp:4"] == {4}
-    assert min(connections["rpc"]) >= 16
 
 
 def test_the_manifest_has_each_session_and_what_was_in_force(told: Told) -> None:
@@ -368,8 +325,8 @@ def test_the_manifest_has_each_session_and_what_was_in_force(told: Told) -> None
         assert session["testbed"]["shaper"] in ("relay", "netem")
         assert session["testbed"]["congestion_control"] == "reno"
         assert session["testbed"]["initial_window_segments"] == 20
-        assert {host["threads"] for host in session["hosts"].values()} == {1}
-        assert {host["slow_start_after_idle"] for host in session["hosts"].values()} == {"1"}
+        for host in session["hosts"].values():
+            assert (host["threads"], host["slow_start_after_idle"]) == (1, "1")
     links = sessions[-1]["links"]["2ms-100mbit+moving"]
     assert list(links) == list(DELAYS_S)
     assert links["edge-middle1"]["in_force"]["edge_to_server"]["rate_bps"] == 100e6

@@ -1,4 +1,4 @@
-"""python -m tests.lab [--jump] [--middle lan|cables]: a lab to try things in by hand, until Ctrl-C or end of file."""
+"""python -m tests.lab [--jump] [--middle]: a lab to try things in by hand, until Ctrl-C or end of file."""
 
 from __future__ import annotations
 
@@ -19,10 +19,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.lab", description=__doc__)
     parser.add_argument("--jump", action="store_true", help="gpu is reached through a third host only")
     parser.add_argument(
-        "--middle",
-        choices=("lan", "cables"),
-        default="",
-        help="a host between the two: all in one network, or it has one with each",
+        "--middle", action="store_true", help="a host between the two, with a network to each"
     )
     arguments = parser.parse_args()
     if os.geteuid() != 0:
@@ -37,7 +34,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, end)
     with (
         tempfile.TemporaryDirectory(prefix="lab-") as folder,
-        open_lab(Path(folder), jump=arguments.jump, middle=arguments.middle) as lab,
+        open_lab(Path(folder), **vars(arguments)) as lab,
     ):
         print(_how_to(lab), flush=True)
         with suppress(KeyboardInterrupt):
@@ -46,24 +43,18 @@ def main() -> int:
 
 
 def _how_to(lab: Lab) -> str:
-    lines = [
-        "The hosts are up. In another terminal:",
-        "",
-        f"    HOME={lab.home} ./pareto.sh doctor --testbed {lab.testbed()}",
-        f"    ssh -F {lab.ssh_config} pi",
-        "",
-        "Inside, without SSH:",
-        "",
-    ]
+    text = f"""\
+The hosts are up. In another terminal:
+
+    HOME={lab.home} ./pareto.sh doctor --testbed {lab.testbed()}
+    ssh -F {lab.ssh_config} pi
+
+Inside, without SSH:
+"""
     for host in lab.hosts.values():
         root, user = (shlex.join(host.argv("exec bash -i", user)) for user in ("root", USER))
-        lines += [
-            f"  {host.name} ({host.address}), as root, then as {USER}:",
-            f"    {root}",
-            f"    {user}",
-            "",
-        ]
-    return "\n".join([*lines, "Ctrl-C or Ctrl-D takes all of it away."])
+        text += f"\n  {host.name} ({host.address}), as root, then as {USER}:\n    {root}\n    {user}\n"
+    return f"{text}\nCtrl-C or Ctrl-D takes all of it away."
 
 
 if __name__ == "__main__":

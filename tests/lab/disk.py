@@ -5,16 +5,11 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    PublicFormat,
-)
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 USER, UID = "pi", 4242
 OWN = ("etc", "home", "root", "var/log", "var/tmp")
@@ -40,11 +35,9 @@ Defaults secure_path="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/b
 root ALL=(ALL:ALL) ALL
 @includedir /etc/sudoers.d
 """
-_HOSTS = "127.0.0.1 localhost\n127.0.1.1 {name}\n"
 
 
-@dataclass(frozen=True)
-class KeyPair:
+class KeyPair(NamedTuple):
     """private: OpenSSH's file format. public: OpenSSH's one line."""
 
     private: bytes
@@ -68,8 +61,7 @@ class Disk:
 
     def __init__(self, folder: Path, etc: Path, name: str, client_key: str) -> None:
         """`etc` is where the copy of this machine's goes: on a disk, its thousand files would take most of the time."""
-        self.folder = folder
-        self.etc = etc
+        self.folder, self.etc = folder, etc
         folder.mkdir(mode=0o700)
         etc.mkdir(mode=0o755)
         subprocess.run(["cp", "-a", "/etc/.", str(etc)], check=True)
@@ -80,37 +72,22 @@ class Disk:
         self._users()
         (etc / "hostname").write_text(f"{name}\n")
         (etc / "hosts").unlink()
-        (etc / "hosts").write_text(_HOSTS.format(name=name))
+        (etc / "hosts").write_text(f"127.0.0.1 localhost\n127.0.1.1 {name}\n")
         write_secret(etc / "sudoers", _SUDOERS.encode())
-        shutil.rmtree(etc / "sudoers.d", ignore_errors=True)
-        (etc / "sudoers.d").mkdir(mode=0o755)
-        shutil.rmtree(etc / "ssh")
-        (etc / "ssh").mkdir(mode=0o755)
+        for own in ("sudoers.d", "ssh"):
+            shutil.rmtree(etc / own, ignore_errors=True)
+            (etc / own).mkdir(mode=0o755)
         (etc / "ssh" / "sshd_config").write_text(_SSHD)
-        self.host_key = self.change_host_key()
+        self.change_host_key()
         self._home(client_key)
         for part in MIRRORED:
             self._mirror(part)
 
     def change_host_key(self) -> str:
         """A new one in place of the one there is; its public half."""
-        key = new_key()
-        write_secret(self.etc / "ssh/ssh_host_ed25519_key", key.private)
-        self.host_key = key.public
-        return key.public
-
-    def sudoers(self, text: str) -> None:
-        """What root would have written with `visudo -f /etc/sudoers.d/pareto`. Raises ValueError where that refuses."""
-        path = self.etc / "sudoers.d/pareto"
-        path.unlink(missing_ok=True)
-        if not text:
-            return
-        path.touch(mode=0o440)
-        path.write_text(text if text.endswith("\n") else f"{text}\n")
-        checked = subprocess.run(["visudo", "-cf", str(path)], capture_output=True, text=True, check=False)
-        if checked.returncode != 0:
-            path.unlink()
-            raise ValueError(f"not a sudoers file: {checked.stderr.strip() or checked.stdout.strip()}")
+        private, self.host_key = new_key()
+        write_secret(self.etc / "ssh/ssh_host_ed25519_key", private)
+        return self.host_key
 
     def _users(self) -> None:
         """One user more. A machine that has one of that name loses it; nobody has a password."""
@@ -127,12 +104,10 @@ class Disk:
             path.write_text("\n".join([*kept, line]) + "\n")
 
     def _home(self, client_key: str) -> None:
-        home = self.folder / "home" / USER
-        skeleton = self.etc / "skel"
+        home, skeleton = self.folder / "home" / USER, self.etc / "skel"
         shutil.copytree(skeleton, home) if skeleton.is_dir() else home.mkdir()
-        ssh = home / ".ssh"
-        ssh.mkdir(mode=0o700)
-        write_secret(ssh / "authorized_keys", f"{client_key}\n".encode())
+        (home / ".ssh").mkdir(mode=0o700)
+        write_secret(home / ".ssh" / "authorized_keys", f"{client_key}\n".encode())
         for path in [home, *home.rglob("*")]:
             shutil.chown(path, UID, UID)
 

@@ -1,19 +1,29 @@
-"""One host of a lab: its disk, its place in the network, and what runs on it while it is on."""
+"""One host of a lab: its disk, its place in the network, and what runs on it while it is on.
+
+When it boots it covers this machine's folders by its own, then becomes sshd: the first process in its namespaces, so
+that nothing of it is seen outside, and nothing is to be undone. What it does not cover it can read but not write."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import signal
+import stat
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
+from pareto.hosts.local import rights
 from pareto.hosts.local.journal import Journal
 from pareto.hosts.local.sshd import PORT, bound_to_parent
-from tests.lab import boot, wiring
-from tests.lab.disk import UID, USER, Disk
+from tests import REPOSITORY
+from tests.lab import wiring
+from tests.lab.disk import MIRRORED, OWN, UID, USER, Disk, mirrored
 from tests.program import wait_until
 
 _ISOLATED = ("unshare", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc", "--uts", "--ipc")
@@ -48,9 +58,7 @@ class LabHost:
         self.next_address = place.addresses.get(wiring.ONWARD, ("", 0))[0]
         self.next_interface = wiring.ONWARD if self.next_address else ""
         self.home = Path("/home", USER)
-        self._journal = journal
-        self._place = place
-        self._disk = disk
+        self._journal, self._place, self._disk = journal, place, disk
         self._boot: _Boot | None = None
 
     @property
@@ -62,10 +70,6 @@ class LabHost:
     def namespace(self) -> str:
         """Its network namespace's name: another one after each `power_on`."""
         return self._place.namespace
-
-    @property
-    def is_on(self) -> bool:
-        return self._boot is not None
 
     # What runs on it.
 
@@ -79,14 +83,8 @@ class LabHost:
 
     def run(self, command: str, user: str = "root", *, timeout_s: float = 60.0) -> str:
         """What a shell command says there on stdout. Raises LabError with its stderr where it fails."""
-        done = subprocess.run(
-            self.argv(command, user),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-            check=False,
-        )
+        argv, nothing = self.argv(command, user), subprocess.DEVNULL
+        done = subprocess.run(argv, stdin=nothing, capture_output=True, text=True, timeout=timeout_s)
         if done.returncode != 0:
             raise LabError(f"{self.name}: {command}: exit status {done.returncode}: {done.stderr.strip()}")
         return done.stdout
@@ -94,11 +92,7 @@ class LabHost:
     def pids(self, text: str = "") -> list[int]:
         """Its processes with that in their command line, as this machine numbers them: for `os.kill`."""
         space = _namespace_of(self._running.init)
-        return [pid for pid in _all_pids() if _namespace_of(pid) == space and text in _command(pid)]
-
-    def sudoers(self, text: str) -> None:
-        """Replace /etc/sudoers.d/pareto; nothing in it removes it. Raises ValueError where sudo could not read it."""
-        self._disk.sudoers(text)
+        return [pid for pid in psutil.pids() if _namespace_of(pid) == space and text in _command(pid)]
 
     def small_disk(self, path: str, size: str) -> None:
         """Mount a file system of that size for the user there (relative to the home); it is gone after `power_off`."""
@@ -120,20 +114,20 @@ class LabHost:
 
     def power_on(self) -> None:
         """Boot; sshd answers when this returns. The disk is as it was left."""
-        if self._boot is not None:
-            raise LabError(f"{self.name} is on")
+        assert self._boot is None
         wiring.wake(self._journal, self._place)
-        argv = [*bound_to_parent(self.namespace), *_ISOLATED, "sh", "-c", boot.script(self._disk, self.name)]
+        argv = [*bound_to_parent(self.namespace), *_ISOLATED, "sh", "-c", script(self._disk, self.name)]
         log_path = self._disk.folder / "log"
+        nothing = subprocess.DEVNULL
         with log_path.open("ab") as log:
             process = subprocess.Popen(
-                argv, cwd="/", stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                argv, cwd="/", stdin=nothing, stdout=log, stderr=log, start_new_session=True
             )
         try:
             wait(lambda: process.poll() is not None or _listeners(process.pid), f"{self.name} boots")
             if process.poll() is not None:
                 raise LabError(f"{self.name} did not boot: {log_path.read_text(errors='replace').strip()}")
-            self._boot = _Boot(process, _child(process.pid))
+            self._boot = _Boot(process, psutil.Process(process.pid).children()[0].pid)
         except BaseException:
             process.kill()
             process.wait()
@@ -160,9 +154,9 @@ class LabHost:
         """sshd shows another one from now on; connections that there are stay. Returns its public half."""
         self._disk.change_host_key()
         if self._boot is not None:
-            before = _listeners(self._boot.init)
-            os.kill(self._boot.init, signal.SIGHUP)  # it starts itself anew
             init = self._boot.init
+            before = _listeners(init)
+            os.kill(init, signal.SIGHUP)  # it starts itself anew
             wait(lambda: _listeners(init) - before, f"{self.name}'s sshd restarts")
         return self.host_key
 
@@ -200,27 +194,6 @@ def _listeners(pid: int) -> set[str]:
     return set()
 
 
-def _child(pid: int) -> int:
-    return next(child for child in _all_pids() if _parent(child) == pid)
-
-
-def _all_pids() -> Iterator[int]:
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            yield int(entry.name)
-
-
-def _parent(pid: int) -> int:
-    with contextlib.suppress(OSError):
-        return int(_stat(pid)[1])
-    return 0
-
-
-def _stat(pid: int) -> Sequence[str]:
-    """State, parent and so on, from behind the name, which may be anything."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-
-
 def _namespace_of(pid: int) -> str:
     with contextlib.suppress(OSError):
         return str(Path(f"/proc/{pid}/ns/pid").readlink())
@@ -228,6 +201,78 @@ def _namespace_of(pid: int) -> str:
 
 
 def _command(pid: int) -> str:
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    with contextlib.suppress(psutil.Error):
+        return " ".join(psutil.Process(pid).cmdline())
     return ""
+
+
+# What it does when it boots.
+
+EMPTY_AT_BOOT = {"run": "755", "tmp": "1777", "dev/shm": "1777"}
+"""Folders in memory, and their modes."""
+_STAGE = "/mnt"
+"""Where the disk is while folders that may contain it are covered."""
+
+
+def script(disk: Disk, name: str) -> str:
+    """For `sh`, run by root in mount, PID, network and host name namespaces of its own."""
+    commands = [*_commands(disk, name)]
+    return "\n".join(["set -e", "umask 022", *map(shlex.join, commands)]) + "\n"
+
+
+def needed() -> list[Path]:
+    """Folders that Python and this repository need, and that a host has at the same place. The rest is in /usr."""
+    wanted = {REPOSITORY, Path(sys.prefix), Path(sys.base_prefix), Path(sys.executable).resolve().parent}
+    outside = [path for path in wanted if not path.is_relative_to("/usr")]
+    return sorted(p for p in outside if not any(other in p.parents for other in outside))
+
+
+def hidden(paths: Iterable[Path], covered: Iterable[Path]) -> list[Path]:
+    """Folders above them that only root may pass, and so are to be covered too, outermost first."""
+    found: dict[Path, None] = {}
+    for path in paths:
+        for parent in reversed(path.parents):
+            if any(parent.is_relative_to(cover) for cover in [*covered, *found]):
+                break
+            if not parent.stat().st_mode & stat.S_IXOTH:
+                found[parent] = None
+    return list(found)
+
+
+def _commands(disk: Disk, name: str) -> Iterator[list[str]]:
+    kept = {str(path): f"kept/{number}" for number, path in enumerate(needed())}
+    kept_whole = {f"/{part}": f"machine/{part}" for part in MIRRORED}
+    yield ["hostname", name]
+    for path, at in (kept | kept_whole).items():
+        (disk.folder / at).mkdir(parents=True, exist_ok=True)
+        yield ["mount", "--bind", path, str(disk.folder / at)]
+    yield ["mount", "--bind", str(disk.etc), str(disk.folder / "etc")]
+    yield ["mount", "--rbind", str(disk.folder), _STAGE]
+
+    own = [Path("/", part) for part in (*OWN, *MIRRORED, *EMPTY_AT_BOOT)]
+    for shut in hidden(needed(), own):
+        yield ["mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", str(shut)]
+    for part in (*OWN, *MIRRORED):
+        yield ["mount", "--rbind", f"{_STAGE}/{part}", f"/{part}"]
+    for part in MIRRORED:
+        for entry in mirrored(part):
+            if not entry.is_symlink():
+                yield from _read_only(f"{_STAGE}/machine/{part}/{entry.name}", str(entry))
+    for part, mode in EMPTY_AT_BOOT.items():
+        yield ["mount", "-t", "tmpfs", "-o", f"mode={mode}", "tmpfs", f"/{part}"]
+    for path, at in kept.items():
+        yield ["mkdir", "-p", path]
+        yield from _read_only(f"{_STAGE}/{at}", path)
+    yield ["umount", "-R", _STAGE]
+
+    # /sys shows the interfaces of the namespace in which it was mounted.
+    yield ["mount", "-t", "sysfs", "sysfs", "/sys"]
+    yield ["mount", "-t", "devpts", "-o", "newinstance,gid=5,mode=620,ptmxmode=666", "devpts", "/dev/pts"]
+    yield ["mount", "-o", "remount,bind,ro", "/"]
+    yield ["mkdir", "/run/sshd"]
+    yield ["exec", rights.sshd() or "sshd", "-D", "-e"]
+
+
+def _read_only(source: str, target: str) -> Iterator[list[str]]:
+    yield ["mount", "--bind", source, target]
+    yield ["mount", "-o", "remount,bind,ro", target]

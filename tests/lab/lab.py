@@ -23,20 +23,6 @@ from tests.program import pareto
 
 MEMORY = Path("/dev/shm")  # noqa: S108  (a folder for root alone is made in it)
 SOON_S = 1.0
-_SSH_CONFIG = """\
-Host {name}
-    HostName {address}
-    User {user}
-    Port {port}
-"""
-# `ssh` looks for these in the home that /etc/passwd knows, whatever $HOME says.
-_FOR_ALL = """\
-Host *
-    IdentityFile {key}
-    IdentitiesOnly yes
-    UserKnownHostsFile {known_hosts}
-    GlobalKnownHostsFile none
-"""
 
 
 def give_up_soon(patch: pytest.MonkeyPatch, *hosts: LabHost) -> None:
@@ -55,12 +41,9 @@ class Lab:
     """
 
     def __init__(self, folder: Path, hosts: Mapping[str, LabHost], key: Path) -> None:
-        self.folder = folder
-        self.hosts = dict(hosts)
+        self.folder, self.hosts, self.key = folder, dict(hosts), key
         self.home = folder / "home"
-        self.key = key
-        self.ssh_config = self.home / ".ssh" / "config"
-        self.known_hosts = self.home / ".ssh" / "known_hosts"
+        self.ssh_config, self.known_hosts = (self.home / ".ssh" / name for name in ("config", "known_hosts"))
         self._configure()
         self.know_hosts()
 
@@ -114,34 +97,33 @@ class Lab:
 
     def _member(self, name: str, role: str) -> dict[str, Any]:
         host = self.hosts[name]
-        onward = {"next_address": host.next_address, "next_interface": host.next_interface}
-        return {
-            "role": role,
-            "ssh": name,
-            "data_address": host.data_address,
-            "data_interface": host.data_interface,
-            **(onward if host.next_address else {}),
-            "device": "cpu",
-            "threads": 1,
-            "python": sys.executable,
-        }
+        fields = {"role": role, "ssh": name, "device": "cpu", "threads": 1, "python": sys.executable}
+        fields |= {"data_address": host.data_address, "data_interface": host.data_interface}
+        if host.next_address:
+            fields |= {"next_address": host.next_address, "next_interface": host.next_interface}
+        return fields
 
     def _configure(self) -> None:
-        parts = []
+        lines = []
         for host in self.hosts.values():
-            part = _SSH_CONFIG.format(name=host.name, address=host.address, user=host.user, port=host.port)
-            if host.name == "gpu" and "jump" in self.hosts:
-                part += "    ProxyJump jump\n"
-            parts.append(part)
-        parts.append(_FOR_ALL.format(key=self.key, known_hosts=self.known_hosts))
-        self.ssh_config.write_text("\n".join(parts))
+            lines += [
+                f"Host {host.name}",
+                f"HostName {host.address}",
+                f"User {host.user}",
+                f"Port {host.port}",
+            ]
+            lines += ["ProxyJump jump"] * (host.name == "gpu" and "jump" in self.hosts)
+        # `ssh` looks for these in the home that /etc/passwd knows, whatever $HOME says.
+        lines += ["Host *", f"IdentityFile {self.key}", "IdentitiesOnly yes"]
+        lines += [f"UserKnownHostsFile {self.known_hosts}", "GlobalKnownHostsFile none"]
+        self.ssh_config.write_text("\n".join(lines) + "\n")
 
 
 @contextmanager
-def open_lab(folder: Path, *, jump: bool = False, middle: str = "") -> Iterator[Lab]:
+def open_lab(folder: Path, *, jump: bool = False, middle: bool = False) -> Iterator[Lab]:
     """Hosts that answer. `folder` gets the driver's home, the testbed file, and until the end the hosts' disks.
 
-    `middle`: how a host between the two is joined to them, `lan` or `cables` (see `wiring`).
+    `jump`: gpu is reached through a third host only. `middle`: one stands between the two (see `wiring`).
     Nothing but the home and the testbed file is left afterwards. After a SIGKILL the hosts die with the thread that
     opened the lab; the rest is removed by the next lab, the next local testbed or `pareto.sh doctor --repair`.
     """

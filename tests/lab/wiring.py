@@ -6,8 +6,7 @@
     paretolab<slot>m1 ---- management ----------------------------- mgmt0
 
 With a jump host, the far end of gpu's mgmt0 is the jump's lan0, and the root namespace has a link to the jump alone.
-With a host in the middle, mid, either the data0 of all three are in one network, joined by a bridge in a namespace of
-its own (`lan`), or mid's data0 is joined to pi's and its data1 to gpu's, each pair a network (`cables`).
+With a host in the middle, mid, its data0 is joined to pi's and its data1 to gpu's, each pair a network.
 Addresses come from RFC 2544's range like the local testbed's, from the upper half of it, which that one leaves free.
 """
 
@@ -22,7 +21,6 @@ from pyroute2 import IPRoute, netns
 from pareto.hosts.local.journal import Journal
 
 DATA, ONWARD, MANAGEMENT, LAN = "data0", "data1", "mgmt0", "lan0"
-BRIDGE = "br0"
 
 
 @dataclass
@@ -37,43 +35,37 @@ class Place:
     boots: int = 0
 
 
-def build(journal: Journal, *, jump: bool = False, middle: str = "") -> dict[str, Place]:
-    """Namespaces and links of all hosts; every interface is up when this returns.
-
-    middle: `lan`, `cables`, or nothing where there is no such host.
-    """
-    management, data = f"198.18.{128 + journal.slot}", f"198.19.{128 + journal.slot}"
-    prefix, gpus = (25, f"{data}.129") if middle == "cables" else (24, f"{data}.2")
+def build(journal: Journal, *, jump: bool = False, middle: bool = False) -> dict[str, Place]:
+    """Namespaces and links of all hosts; every interface is up when this returns."""
+    slot, management, data = journal.slot, f"198.18.{128 + journal.slot}", f"198.19.{128 + journal.slot}"
+    prefix, gpus = (25, f"{data}.129") if middle else (24, f"{data}.2")
     pi = _place(journal, "pi", {MANAGEMENT: (f"{management}.2", 30), DATA: (f"{data}.1", prefix)})
     gpu = _place(journal, "gpu", {MANAGEMENT: (f"{management}.6", 30), DATA: (gpus, prefix)})
     places = [pi, gpu]
-    _to_root(journal, pi, f"paretolab{journal.slot}m0", f"{management}.1")
+    _to_root(journal, pi, f"paretolab{slot}m0", f"{management}.1")
     if jump:
-        addresses = {MANAGEMENT: (f"{management}.10", 30), LAN: (f"{management}.5", 30)}
-        between = _place(journal, "jump", addresses)
+        between = _place(
+            journal, "jump", {MANAGEMENT: (f"{management}.10", 30), LAN: (f"{management}.5", 30)}
+        )
         places.append(between)
         _pair(between, LAN, gpu, MANAGEMENT)
-        here = f"paretolab{journal.slot}m2"
+        here = f"paretolab{slot}m2"
         _to_root(journal, between, here, f"{management}.9")
         # Without it the way to gpu's address were this machine's default route. Here nobody answers for it: the jump
         # forwards nothing.
         with IPRoute() as ip:
             ip.route("add", dst=f"{management}.4/30", oif=_index(ip, here), scope="link")
     else:
-        _to_root(journal, gpu, f"paretolab{journal.slot}m1", f"{management}.5")
-    if not middle:
-        _pair(pi, DATA, gpu, DATA)
-    else:
-        addresses = {MANAGEMENT: (f"{management}.14", 30), DATA: (f"{data}.3", prefix)}
-        onward = {ONWARD: (f"{data}.130", prefix)} if middle == "cables" else {}
-        mid = _place(journal, "mid", addresses | onward)
+        _to_root(journal, gpu, f"paretolab{slot}m1", f"{management}.5")
+    if middle:
+        links = {DATA: (f"{data}.3", prefix), ONWARD: (f"{data}.130", prefix)}
+        mid = _place(journal, "mid", {MANAGEMENT: (f"{management}.14", 30), **links})
         places.append(mid)
-        _to_root(journal, mid, f"paretolab{journal.slot}m3", f"{management}.13")
-        if middle == "cables":
-            _pair(pi, DATA, mid, DATA)
-            _pair(mid, ONWARD, gpu, DATA)
-        else:
-            _lan(journal, [pi, mid, gpu])
+        _to_root(journal, mid, f"paretolab{slot}m3", f"{management}.13")
+        _pair(pi, DATA, mid, DATA)
+        _pair(mid, ONWARD, gpu, DATA)
+    else:
+        _pair(pi, DATA, gpu, DATA)
     for place in places:
         plug_in(place)
     return {place.name: place for place in places}
@@ -147,19 +139,6 @@ def _to_root(journal: Journal, place: Place, here: str, address: str) -> None:
 def _pair(one: Place, interface: str, other: Place, others: str) -> None:
     with IPRoute(netns=one.namespace) as ip:
         ip.link("add", ifname=interface, kind="veth", peer={"ifname": others, "net_ns_fd": other.namespace})
-
-
-def _lan(journal: Journal, places: list[Place]) -> None:
-    """Join the data0 of these."""
-    switch = _place(journal, "lan", {})
-    with IPRoute(netns=switch.namespace) as ip:
-        ip.link("add", ifname=BRIDGE, kind="bridge")
-        bridge = _index(ip, BRIDGE)
-        ip.link("set", index=bridge, state="up")
-        for place in places:
-            peer = {"ifname": DATA, "net_ns_fd": place.namespace}
-            ip.link("add", ifname=place.name, kind="veth", peer=peer)
-            ip.link("set", index=_index(ip, place.name), master=bridge, state="up")
 
 
 def _index(ip: IPRoute, name: str) -> int:
