@@ -23,7 +23,7 @@ LAYERS = {
     "pareto.hosts": 6_160,
     "pareto.analysis.schema": 750,
     "pareto.sweep": 2_270,
-    "pareto.analysis": 16_810,
+    "pareto.analysis": 16_790,
     "pareto.models": 1_200,
     "pareto.trial": 2_400,
     "pareto.predict": 1_670,
