@@ -13,7 +13,7 @@ from pareto.analysis import allocators, tails
 from pareto.analysis.advice import codecs
 from pareto.analysis.advice.advise import Answer, answers
 from pareto.analysis.advice.lacking import lacking
-from pareto.analysis.advice.observed import NEEDED
+from pareto.analysis.advice.observed import needed
 from pareto.analysis.comparing import bjontegaard, by_engine
 from pareto.analysis.comparing.paired import COLUMNS, paired
 from pareto.analysis.comparing.sentences import verdicts
@@ -25,7 +25,7 @@ from pareto.analysis.fronts.front import fronts
 from pareto.analysis.fronts.objectives import DEFAULT, chosen
 from pareto.analysis.fronts.where import Where
 from pareto.analysis.naming import LETTERS, SIMULATED, count, some
-from pareto.analysis.points import BUT_CODEC, CONDITION, SETTLED, competing
+from pareto.analysis.points import BUT_CODEC, CONDITION, competing
 from pareto.analysis.prediction import compared
 from pareto.analysis.prediction.network import Network, networks
 from pareto.analysis.runs import requests
@@ -239,8 +239,7 @@ def _fronts(known: Joined, options: Options, step: Callable[[str], None]) -> tup
 def _answer(findings: Findings, rows: pd.DataFrame) -> None:
     """Answers: where to cut, and what codecs change in that."""
     of, struck = findings, findings.struck
-    needed = [name for name in (*NEEDED, SETTLED) if name in of.trials]
-    ordered = competing(of.trials[needed]).sort_values("netem", kind="stable")  # as in every table
+    ordered = competing(needed(of.trials)).sort_values("netem", kind="stable")  # as in every table
     of.answers += answers(ordered, of.stages, of.manifests, where=of.where, front=rows, struck_off=struck)
     of.answers += codecs.sentences(ordered, of.stages, of.manifests, struck)
 

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pareto.analysis.advice.observed import NEEDED
+from pareto.analysis.advice.observed import needed
 from pareto.analysis.advice.rivals import FIGURES, MOST_NAMED, Tried, with_bytes
 from pareto.analysis.fronts.objectives import chosen
 from pareto.analysis.fronts.where import Where
 from pareto.analysis.naming import condition_title, some
-from pareto.analysis.points import BUT_CODEC, CELL, CONDITION, NONE, SETTLED, in_every_codec
+from pareto.analysis.points import BUT_CODEC, CELL, CONDITION, NONE, in_every_codec
 from pareto.analysis.prediction.network import Network
 from pareto.analysis.statistics.doubt import Doubt
 from pareto.analysis.statistics.posterior import FAIR_CHANCE
@@ -93,8 +93,7 @@ def _lost(
 ) -> dict[tuple[str, ...], dict[Hashable, Any]]:
     """The cells without a valid latency or throughput, by `CELL`."""
     found: dict[tuple[str, ...], dict[Hashable, Any]] = {}
-    needed = (*NEEDED, SETTLED, *Where.parse(where).columns)
-    every = in_every_codec(with_bytes(trials[[name for name in dict.fromkeys(needed) if name in trials]]))
+    every = in_every_codec(with_bytes(needed(trials, *Where.parse(where).columns)))
     for condition, rows in every.groupby(CONDITION, dropna=False, observed=True):
         tried = Tried(rows, where, networks.get(str(condition[CONDITION.index("netem")])))
         for cell in (cell for figure in FIGURES for cell in tried.lost(figure).to_dict("records")):

@@ -152,6 +152,11 @@ class Observed:
         return replace(self, trials=trials, stratum=self.stratum[[part[0] for part in parts]])
 
 
+def needed(trials: pd.DataFrame, *also: str) -> pd.DataFrame:
+    """The trials, with the columns that advice looks at as far as they have them, and with these ones."""
+    return trials[[name for name in dict.fromkeys((*NEEDED, SETTLED, *also)) if name in trials]]
+
+
 def workloads(
     trials: pd.DataFrame, *, over_codecs: bool = False, over_engines: bool = False
 ) -> Iterator[pd.DataFrame]:
@@ -160,18 +165,18 @@ def workloads(
     over_codecs, over_engines: those of all codecs, or engines, are one workload; each trial keeps its setup. An engine
     that changes the results is a workload of its own unless all codecs are one, so that none wins by its losses.
     """
-    needed = trials.reindex(columns=[*NEEDED, *([SETTLED] if SETTLED in trials else [])])
+    wanted = trials.reindex(columns=[*NEEDED, *([SETTLED] if SETTLED in trials else [])])
     if over_codecs:
-        needed["codec"] = needed["codec"].astype("str").where(~nothing_crosses(needed), NO_CODEC)
+        wanted["codec"] = wanted["codec"].astype("str").where(~nothing_crosses(wanted), NO_CODEC)
     else:
-        needed = in_every_codec(needed)
+        wanted = in_every_codec(wanted)
     by: list[Any] = OVER_CODECS if over_codecs else WORKLOAD
     if over_engines:
-        engine = needed["engine"].astype("str")
-        changing = quality.is_none(needed["codec"]) & needed["output_error"].gt(quality.SAME_OUTPUT)
+        engine = wanted["engine"].astype("str")
+        changing = quality.is_none(wanted["codec"]) & wanted["output_error"].gt(quality.SAME_OUTPUT)
         apart = engine.where(engine.isin([] if over_codecs else engine[changing].unique()), "")
         by = [apart if name == "engine" else name for name in by]
-    for _, rows in needed.groupby(by, dropna=False, sort=False, observed=True):
+    for _, rows in wanted.groupby(by, dropna=False, sort=False, observed=True):
         several = over_engines and rows["engine"].nunique() > 1
         yield rows.assign(**{WORK: work_names(rows) if several else ""})
 

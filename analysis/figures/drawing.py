@@ -23,6 +23,7 @@ import pandas as pd
 
 from pareto.analysis import methods
 from pareto.analysis.figures.look import PAGE, chosen, left_out
+from pareto.analysis.figures.style import levels
 from pareto.analysis.naming import IN_WORDS, USUAL, digest, file_stem
 from pareto.analysis.points import CELL, struck_off
 from pareto.basics import files
@@ -210,9 +211,7 @@ def _facts(rows: pd.DataFrame) -> list[str]:
         f"{_several('Model', models)} at {_several('profile', profiles)}",
         _several("batch size", sorted(rows["batch_size"].unique())),
         *(
-            IN_WORDS[name].format(
-                ", ".join(sorted(map(str, rows[name].unique()), key=lambda one: (one != usual, one)))
-            )
+            IN_WORDS[name].format(", ".join(levels(rows[name], (usual,))))
             for name, usual in USUAL.items()
             if not set(rows[name]) <= {"", usual}
         ),

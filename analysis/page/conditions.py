@@ -21,17 +21,8 @@ PLANE = {"latency", "throughput"}
 """The objectives whose front is a staircase in the chart."""
 _SURE = {"probability": "sure", "probability_all": "sure, all"}
 _USUAL = {
-    *(
-        "backend",
-        "point",
-        "point_order",
-        "point_name",
-        "on_front",
-        "latency_s",
-        "latency_bound_s",
-        "latency_efficiency",
-    ),
-    *("throughput_ips", "throughput_efficiency"),
+    *("backend", "point", "point_order", "point_name", "on_front"),
+    *("latency_s", "latency_bound_s", "latency_efficiency", "throughput_ips", "throughput_efficiency"),
 }
 
 
