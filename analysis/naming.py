@@ -142,6 +142,11 @@ def unusual(row: Mapping[Any, Any] | pd.Series, *but: str) -> list[str]:
     return [IN_WORDS[name].format(value) for name, value in known.items() if value != USUAL[name]]
 
 
+def levels(values: Iterable[object], base: Sequence[str] = ("", "none")) -> list[str]:
+    """The levels of a factor, that of the base first, then by name: the order of their colours and of all lists."""
+    return sorted({str(value) for value in values}, key=lambda level: (level not in base, level))
+
+
 def file_stem(*parts: object) -> str:
     """`front-mobilenetv2-200ms-5mbit`, of characters that are safe in any file system and in LaTeX."""
     return re.sub(r"[^A-Za-z0-9.+-]+", "-", "-".join(map(str, parts))).strip("-.")

@@ -17,9 +17,9 @@ from pareto.analysis.engines import EAGER
 from pareto.analysis.figures import layout, style
 from pareto.analysis.figures.drawing import Nothing, Told, told
 from pareto.analysis.figures.layout import MANY, On, Scheme
-from pareto.analysis.figures.style import LEVEL_COLOURS, LINES, MARKERS, Series, entry, levels
+from pareto.analysis.figures.style import LEVEL_COLOURS, LINES, MARKERS, Series, entry
 from pareto.analysis.fronts.quality import codec_name, is_none
-from pareto.analysis.naming import backends, subject
+from pareto.analysis.naming import backends, levels, subject
 from pareto.analysis.points import AT_WORK, CELL, cuts, hosts
 from pareto.analysis.runs.manifest import within
 from pareto.analysis.standing import stands

@@ -6,7 +6,7 @@ import difflib
 import functools
 import io
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ from matplotlib.font_manager import fontManager
 from matplotlib.lines import Line2D
 
 from pareto.analysis.figures.look import WIDTHS_IN, Look, chosen
-from pareto.analysis.naming import backends
+from pareto.analysis.naming import backends, levels
 from pareto.analysis.points import BUT_CODEC, NONE, order
 from pareto.basics import files
 from pareto.protocol.errors import UserError
@@ -216,11 +216,6 @@ def every_series(rows: pd.DataFrame) -> tuple[Series, ...]:
                 look = MARKERS[at % len(MARKERS)], LINES[at % len(LINES)]
                 made.append(Series(label, colour, *look, backend, codec))
     return tuple(made)
-
-
-def levels(values: Iterable[object], base: Sequence[str] = ("", "none")) -> list[str]:
-    """The levels of a factor, that of the base first, then by name: the order of their colours."""
-    return sorted({str(value) for value in values}, key=lambda level: (level not in base, level))
 
 
 def stage_look(role: str) -> tuple[str, str]:
