@@ -28,7 +28,7 @@ LAYERS = {
     "pareto.trial": 2_400,
     "pareto.predict": 1_670,
     "pareto.simulated": 840,
-    "pareto.run": 2_450,
+    "pareto.driver": 2_450,
     "pareto.commands": 2_490,
 }
 """The rooms from the ground up, each with the most lines that it may have: a module imports from its own room and from

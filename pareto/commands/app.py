@@ -74,7 +74,7 @@ def run(
         wanted = requested_sweep(sweep, typed(options))
     else:
         from pareto.basics.console import console
-        from pareto.run.manifest import resumed_sweep
+        from pareto.driver.manifest import resumed_sweep
 
         (folder,) = report.run_folders(console(), [resume], out)
         if sweep is not None:

@@ -27,8 +27,8 @@ def join(
     tls_key: Path | None = option(None, "Its key.", kind="FILE"),
 ) -> None:
     """Let the sweeps at a scheduler measure on a testbed of this machine's, until Ctrl-C."""
+    from pareto.driver.fleet import cluster, member
     from pareto.hosts.access import require_testbed
-    from pareto.run.fleet import cluster, member
     from pareto.sweep.checked_sweep import make_sweep
 
     let_in = cluster.security("--scheduler", scheduler, (tls_ca_file, tls_cert, tls_key))

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 from pareto import COMMAND
 from pareto.commands import report
+from pareto.driver import screen
+from pareto.driver.job import Job
+from pareto.driver.manifest import check_same, new_manifest, resume_command
+from pareto.driver.runner import Aborted
+from pareto.driver.session import measure
+from pareto.driver.stop import Rounds, Stopping, known
 from pareto.hosts.host import TestbedError
 from pareto.hosts.inventory import THIS_MACHINE
-from pareto.run import screen
-from pareto.run.job import Job
-from pareto.run.manifest import check_same, new_manifest, resume_command
-from pareto.run.runner import Aborted
-from pareto.run.session import measure
-from pareto.run.stop import Rounds, Stopping, known
 from pareto.sweep import plan
 from pareto.sweep.plan import Plan
 from pareto.sweep.sweep import Sweep
@@ -99,7 +99,7 @@ def _measured(
     """The exit code of measuring the plan and what is added to it, and whether the run's folder takes a report."""
     try:
         if job.sweep.fleet:
-            from pareto.run.fleet.driver import measure_plan
+            from pareto.driver.fleet.driver import measure_plan
 
             measure_plan(job, store, planned, stopping)
         else:

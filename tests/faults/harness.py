@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pareto.analysis.schema import STATUSES
+from pareto.driver import runner
+from pareto.driver.runner import Runner, Tally
 from pareto.models.prepare import Prepared, canonical, prepare
 from pareto.partitions import registry
-from pareto.run import runner
-from pareto.run.runner import Runner, Tally
 from pareto.sweep.cell import Cell
 from pareto.sweep.checked_sweep import make_sweep
 from pareto.sweep.plan import Effort, Plan, Trial

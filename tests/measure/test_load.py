@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from pareto.analysis.findings import Options, find
+from pareto.driver.runner import Runner, Tally, Watcher
 from pareto.hosts.host import EDGE, SERVER
 from pareto.hosts.local.testbed import open_local
 from pareto.hosts.testbed import Testbed
 from pareto.models.prepare import Prepared, canonical, prepare
-from pareto.run.runner import Runner, Tally, Watcher
 from pareto.sweep.cell import Cell
 from pareto.sweep.checked_sweep import make_sweep
 from pareto.sweep.plan import Effort, Plan, Trial

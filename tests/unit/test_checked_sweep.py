@@ -12,11 +12,11 @@ import pytest
 
 from pareto.analysis.statistics.samples import LEAST_VALUES
 from pareto.commands.app import commands
+from pareto.driver.job import may_be_model
 from pareto.hosts.host import TcpSettings
 from pareto.partitions import registry, yolo
 from pareto.protocol.errors import UserError
 from pareto.remote.link.probe import Tolerance
-from pareto.run.job import may_be_model
 from pareto.sweep.checked_sweep import make_sweep, requested_sweep
 from pareto.sweep.networks import links_of, networks_of, networks_to_check, profiles
 from pareto.sweep.options import FIELDS, OPTIONS, REQUIRED, ROUNDS, command
@@ -335,5 +335,5 @@ def test_what_no_model_is_called_and_that_a_file_of_ones_own_is_there(tmp_path: 
     known[f"{tmp_path}/other.py:build"] = False
     known |= dict.fromkeys(("resnet19", "mobilenet", "", "res net 18 x", "no/such/file.py:build"), False)
     assert {name: may_be_model(name) for name in known} == known
-    code = "import sys; from pareto.run.job import may_be_model; assert may_be_model('alexnet');"
+    code = "import sys; from pareto.driver.job import may_be_model; assert may_be_model('alexnet');"
     subprocess.run([sys.executable, "-c", f"{code}assert 'torch' not in sys.modules"], check=True)

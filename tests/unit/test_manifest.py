@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from pareto.analysis.schema import TRIALS
+from pareto.driver.manifest import _testbed_hosts, check_same, new_manifest, resumed_sweep
 from pareto.partitions import registry
 from pareto.protocol.errors import UserError
 from pareto.remote.backends.registry import CIPHER
-from pareto.run.manifest import _testbed_hosts, check_same, new_manifest, resumed_sweep
 from pareto.sweep.checked_sweep import make_sweep
 from pareto.sweep.networks import networks_of
 from pareto.sweep.sweep import Sweep, parse_sweep

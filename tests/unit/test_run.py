@@ -11,11 +11,11 @@ from unittest.mock import Mock
 import pytest
 from cryptography import x509
 
+from pareto.driver import job, manifest
 from pareto.hosts.host import TestbedError
 from pareto.hosts.session import SessionLost
 from pareto.protocol.errors import UserError
 from pareto.protocol.messages import NO_KEYS
-from pareto.run import job, manifest
 from pareto.sweep.checked_sweep import make_sweep
 from pareto.trial import start
 from pareto.trial.run_keys import run_keys

@@ -13,6 +13,15 @@ import pytest
 from pyarrow import parquet
 from syrupy.assertion import SnapshotAssertion
 
+from pareto.driver.runner import (
+    MAX_FAILURES_IN_A_ROW,
+    MAX_REBUILDS,
+    MOST_AGAIN,
+    Aborted,
+    Runner,
+    Tally,
+    Watcher,
+)
 from pareto.hosts.connection import Unreachable
 from pareto.hosts.host import End
 from pareto.hosts.session import SessionLost
@@ -21,7 +30,6 @@ from pareto.hosts.testbed import Link
 from pareto.protocol.trial_messages import Progress, WrongOutput
 from pareto.remote.link.probe import GOODPUT, STILL, Probed, Reading, Sample, Tolerance
 from pareto.remote.link.profile import Direction, Profile
-from pareto.run.runner import MAX_FAILURES_IN_A_ROW, MAX_REBUILDS, MOST_AGAIN, Aborted, Runner, Tally, Watcher
 from pareto.sweep.bounds import Crossing
 from pareto.sweep.cell import Cell
 from pareto.sweep.checked_sweep import make_sweep

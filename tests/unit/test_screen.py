@@ -16,12 +16,12 @@ from syrupy.assertion import SnapshotAssertion
 
 from pareto.basics import console
 from pareto.commands import app
+from pareto.driver import screen
+from pareto.driver.progress import Display
+from pareto.driver.runner import Tally
 from pareto.protocol.host_messages import SensorSample
 from pareto.protocol.trial_messages import Progress
 from pareto.remote.link.units import minutes
-from pareto.run import screen
-from pareto.run.progress import Display
-from pareto.run.runner import Tally
 from pareto.sweep import plan, profile_files
 from pareto.sweep.checked_sweep import make_sweep
 from pareto.sweep.networks import profiles

@@ -19,12 +19,12 @@ from pareto import analysis
 from pareto.analysis.comparing.between_runs import compare
 from pareto.analysis.runs.load import joined
 from pareto.analysis.runs.struck import with_struck
+from pareto.driver import session
 from pareto.hosts.host import TestbedError
 from pareto.partitions.engines.registry import ENGINES as ENTRIES
 from pareto.predict.search import Contest
 from pareto.predict.search_run import Searching
 from pareto.remote.link.units import minutes
-from pareto.run import session
 from pareto.sweep import plan
 from pareto.sweep.checked_sweep import make_sweep
 from pareto.sweep.networks import networks_of

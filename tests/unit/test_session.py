@@ -6,9 +6,9 @@ from typing import cast
 
 import pytest
 
+from pareto.driver.session import allocator_cost
 from pareto.hosts.session import SessionLost
 from pareto.remote.link.profile import Profile
-from pareto.run.session import allocator_cost
 from pareto.sweep.cell import Cell
 from pareto.sweep.checked_sweep import make_sweep
 from pareto.sweep.plan import ModelFacts

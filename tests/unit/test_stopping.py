@@ -12,9 +12,9 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.analysis.statistics.stability import Certainty
+from pareto.driver.runner import Tally
+from pareto.driver.stop import Rounds, Stopping
 from pareto.protocol.constants import MOST_ROUNDS
-from pareto.run.runner import Tally
-from pareto.run.stop import Rounds, Stopping
 from pareto.sweep import plan, profile_files
 from pareto.sweep.cell import Cell, Condition
 from pareto.sweep.checked_sweep import make_sweep

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from pareto.driver.manifest import resumed_sweep
 from pareto.hosts.host import TcpSettings
 from pareto.protocol.errors import UserError
-from pareto.run.manifest import resumed_sweep
 from pareto.sweep.checked_sweep import make_sweep
 from pareto.sweep.sweep import parse_sweep
 from tests.unit.own_codecs import simple, written

@@ -13,8 +13,8 @@ import pytest
 
 pytest.importorskip("distributed")
 
+from pareto.driver.fleet import cluster, member
 from pareto.protocol.errors import UserError
-from pareto.run.fleet import cluster, member
 from tests.certificates import certificates
 from tests.program import command
 from tests.unit.simulated.worlds import sweep

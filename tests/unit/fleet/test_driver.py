@@ -16,13 +16,13 @@ import pytest
 pytest.importorskip("distributed")
 
 from pareto.analysis.schema import CELL as CELL_COLUMNS
+from pareto.driver.fleet import driver
+from pareto.driver.fleet.driver import Task, Unfit, fitting, taken
+from pareto.driver.fleet.member import Member, Order, Outbox
+from pareto.driver.job import Job
+from pareto.driver.manifest import new_manifest
+from pareto.driver.runner import trial_id
 from pareto.hosts import parcels
-from pareto.run.fleet import driver
-from pareto.run.fleet.driver import Task, Unfit, fitting, taken
-from pareto.run.fleet.member import Member, Order, Outbox
-from pareto.run.job import Job
-from pareto.run.manifest import new_manifest
-from pareto.run.runner import trial_id
 from pareto.sweep import plan
 from pareto.sweep.cell import Cell
 from pareto.sweep.plan import QUICK, Trial

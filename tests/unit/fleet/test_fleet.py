@@ -20,7 +20,7 @@ import pytest
 pytest.importorskip("distributed")
 
 from pareto.__main__ import main
-from pareto.run.fleet import cluster, driver
+from pareto.driver.fleet import cluster, driver
 from tests.certificates import certificates
 from tests.program import command, measured, wait_until
 from tests.unit.forked import forked

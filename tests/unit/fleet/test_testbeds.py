@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from pareto.driver.job import Job
 from pareto.protocol.errors import UserError
-from pareto.run.job import Job
 from pareto.sweep.checked_sweep import make_sweep, requested_sweep
 from pareto.sweep.sweep import Sweep
 from pareto.sweep.testbeds import MOST_TESTBEDS, numbered, several, spelled_out

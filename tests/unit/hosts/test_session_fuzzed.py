@@ -20,6 +20,7 @@ import pytest
 
 from pareto.analysis.schema import DEVICES, REQUESTS
 from pareto.basics.escaping import terminal
+from pareto.driver.progress import _sensed
 from pareto.hosts.session import Session, SessionError, SessionLost
 from pareto.protocol.host_messages import CollectSamples, GetLatestSample, MeasureIdle, SensorSample
 from pareto.protocol.jsonlines import plain
@@ -28,7 +29,6 @@ from pareto.protocol.trial_messages import GetUsage, RunTrial, TrialReport, Usag
 from pareto.protocol.validation import read
 from pareto.remote.link.probe import OWN, Probed, Question, Reading, Tolerance, judge
 from pareto.remote.link.profile import Direction, Profile
-from pareto.run.progress import _sensed
 from pareto.sweep.bounds import Crossing
 from pareto.sweep.cell import Cell
 from pareto.trial import devices, probes
@@ -69,7 +69,7 @@ def can_be_shown(text: str) -> bool:
 
 
 def into_rows(report: Any, usage: Usage | None = None) -> None:
-    """As `pareto.run.runner` and `pareto.trial.store` do."""
+    """As `pareto.driver.runner` and `pareto.trial.store` do."""
     result = report
     samples = {"edge": SERIES, "server": SERIES}
     if isinstance(report, TrialReport):

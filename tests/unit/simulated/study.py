@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from pareto.analysis.schema import Table
+from pareto.driver.runner import Runner, Tally, Watcher
 from pareto.hosts.inventory import SIMULATED
 from pareto.models.prepare import canonical, recipe
 from pareto.partitions import model as partitioned
 from pareto.partitions.registry import canonical as canonical_name
-from pareto.run.runner import Runner, Tally, Watcher
 from pareto.simulated.workers import SimulatedWorkers, Simulation
 from pareto.simulated.world import World
 from pareto.sweep import plan, splits

@@ -8,9 +8,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from pareto.driver.runner import Aborted
 from pareto.hosts.host import TestbedError
 from pareto.remote.link.probe import GOODPUT
-from pareto.run.runner import Aborted
 from pareto.trial.store import Row
 from tests.unit.simulated.study import rows
 from tests.unit.simulated.worlds import HOSTS, POINTS, STILL, sweep, world

@@ -21,14 +21,14 @@ from uuid import uuid4
 
 from pareto.analysis.schema import CELL, DEVICES, LINKS, REQUESTS, STAGES, TRIALS
 from pareto.basics.escaping import short
+from pareto.driver.fleet import cluster
+from pareto.driver.fleet.member import Order
+from pareto.driver.manifest import SPENT
+from pareto.driver.progress import Display
+from pareto.driver.runner import Aborted, trial_id
 from pareto.hosts import parcels
 from pareto.protocol.errors import one_line
 from pareto.remote.link.units import minutes
-from pareto.run.fleet import cluster
-from pareto.run.fleet.member import Order
-from pareto.run.manifest import SPENT
-from pareto.run.progress import Display
-from pareto.run.runner import Aborted, trial_id
 from pareto.sweep.cell import Cell
 from pareto.sweep.plan import Plan, Trial
 from pareto.trial.store import Row, Store, checked, trial_of
@@ -36,8 +36,8 @@ from pareto.trial.store import Row, Store, checked, trial_of
 if TYPE_CHECKING:
     from distributed import Client
 
-    from pareto.run.job import Job
-    from pareto.run.stop import Stopping
+    from pareto.driver.job import Job
+    from pareto.driver.stop import Stopping
 
 MOST_LOSSES = 3
 """A testbed whose member ends so often in a row, without a trial in between, is taken out."""
@@ -197,7 +197,7 @@ class Driver:
         order = Order(key, *of_run, testbed.task, rounds, len(self._then["sessions"]), parcels.code()[1])
 
         def measure(task: bytes) -> None:  # as this travels whole, a scheduler need not have this program
-            from pareto.run.fleet import member
+            from pareto.driver.fleet import member
 
             member.measure(task)
 

@@ -16,13 +16,13 @@ from pareto import PROFILES
 from pareto.analysis.naming import file_stems
 from pareto.basics.console import Doing
 from pareto.basics.console import console as standard_output
+from pareto.driver.fleet import cluster
+from pareto.driver.runner import Runner, Tally, Watcher
 from pareto.hosts.access import require_testbed
 from pareto.hosts.connection import FAULTS
 from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
 from pareto.hosts.testbed import Testbed
 from pareto.partitions.recipe import squashed
-from pareto.run.fleet import cluster
-from pareto.run.runner import Runner, Tally, Watcher
 from pareto.simulated.world import load
 from pareto.sweep import plan
 from pareto.sweep.networks import links_of, networks_of

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 from pareto import PROFILES
 from pareto.basics import files
+from pareto.driver import screen
+from pareto.driver.job import Job
+from pareto.driver.manifest import session_begin, session_end
+from pareto.driver.progress import Display
+from pareto.driver.runner import Aborted
+from pareto.driver.stop import Stopping
 from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import TestbedError
 from pareto.hosts.testbed import Testbed
 from pareto.partitions.allocator import DEFAULT, TUNED
-from pareto.run import screen
-from pareto.run.job import Job
-from pareto.run.manifest import session_begin, session_end
-from pareto.run.progress import Display
-from pareto.run.runner import Aborted
-from pareto.run.stop import Stopping
 from pareto.sweep import plan
 from pareto.sweep.cell import Cell
 from pareto.sweep.networks import Networks

@@ -22,14 +22,14 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
 from pareto.analysis.schema import Table
+from pareto.driver.fleet.cluster import CONNECT_S, LOOK_S, RESOURCE, refused
+from pareto.driver.runner import Aborted, Watcher
 from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import TestbedError
 from pareto.hosts.inventory import THIS_MACHINE
 from pareto.partitions import scratch
 from pareto.protocol.errors import UserError, one_line
 from pareto.protocol.jsonlines import SILENCE_LIMIT_S
-from pareto.run.fleet.cluster import CONNECT_S, LOOK_S, RESOURCE, refused
-from pareto.run.runner import Aborted, Watcher
 from pareto.sweep.cell import Cell
 from pareto.sweep.plan import Plan, Trial
 from pareto.sweep.sweep import Sweep
@@ -190,9 +190,9 @@ class Member(Executor):
         """Open the testbed for a driver, with its workers. Raises UserError, TestbedError."""
         from rich.console import Console
 
+        from pareto.driver.job import Job
+        from pareto.driver.manifest import difference, session_begin, session_end
         from pareto.hosts import parcels
-        from pareto.run.job import Job
-        from pareto.run.manifest import difference, session_begin, session_end
         from pareto.trial.start import started
 
         wanted = Sweep.model_validate(dict(order.sweep))

@@ -16,11 +16,11 @@ from rich.text import Text
 
 from pareto.analysis.naming import count
 from pareto.analysis.schema import LATENCY_ONLY, THROUGHPUT_ONLY
+from pareto.driver.runner import MAX_REBUILDS, Watcher
+from pareto.driver.screen import named
 from pareto.protocol.trial_messages import Progress
 from pareto.remote.link.units import minutes
 from pareto.remote.worker.sensors.raspberry import throttled_words
-from pareto.run.runner import MAX_REBUILDS, Watcher
-from pareto.run.screen import named
 from pareto.sweep.cell import Cell
 from pareto.sweep.plan import Plan, Trial
 from pareto.trial.store import Row

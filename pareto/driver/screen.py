@@ -14,6 +14,7 @@ from rich.table import Column, Table
 
 from pareto.analysis.naming import count, some
 from pareto.analysis.statistics.samples import needed
+from pareto.driver.runner import Tally
 from pareto.hosts.host import TcpSettings, chain, gpus_in_words
 from pareto.partitions.allocator import TUNED
 from pareto.partitions.engines.registry import EAGER
@@ -23,7 +24,6 @@ from pareto.remote.codecs.registry import NONE
 from pareto.remote.link import probe
 from pareto.remote.link.profile import describe
 from pareto.remote.link.units import minutes
-from pareto.run.runner import Tally
 from pareto.sweep import dataset_names
 from pareto.sweep.cell import Cell
 from pareto.sweep.networks import Networks

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pareto.analysis.naming import count, some
+from pareto.driver.runner import Tally
 from pareto.protocol.constants import MOST_ROUNDS
 from pareto.remote.link.units import minutes
-from pareto.run.runner import Tally
 from pareto.sweep.cell import Condition
 from pareto.sweep.plan import Plan, Trial
 from pareto.sweep.sweep import Sweep

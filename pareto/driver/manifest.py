@@ -35,7 +35,7 @@ from pareto.sweep.testbeds import several
 from pareto.trial.store import Store, read_manifest, utc_now
 
 if TYPE_CHECKING:
-    from pareto.run.runner import Tally
+    from pareto.driver.runner import Tally
     from pareto.trial.any_workers import AnyWorkers
 
 Records = Mapping[str, dict[str, Any]]
