@@ -145,6 +145,13 @@ class Findings:
         return f"{stand or 'none'} of {count(len(known), 'answer')} stand{'s' * (stand == 1)}; open: {named}"
 
     @property
+    def answered(self) -> pd.DataFrame:
+        """A row for each condition and answer that it has: `sure`, whether that point is the best with 95 % or more."""
+        known = [each for each in self.answers if isinstance(each, Answer)]
+        rows = [(*of, each.sure, str(each)) for each in known for of in each.conditions]
+        return pd.DataFrame(rows, columns=[*CONDITION, "sure", "answer"])
+
+    @property
     def warnings(self) -> list[str]:
         """Whether the answers stand, the doubts, and what to do, a line each."""
         return [*filter(None, [self.standing, *map(str, self.doubts), cures(self.doubts)])]
@@ -170,7 +177,7 @@ class Findings:
 
 
 def find(
-    runs: Runs, options: Options | None = None, step: Callable[[str], None] = lambda words: None
+    runs: Runs | Joined, options: Options | None = None, step: Callable[[str], None] = lambda words: None
 ) -> Findings:
     """Read and analyse some runs; nothing is written. step: gets what is done next. Raises UserError."""
     options = options or Options()

@@ -23,6 +23,7 @@ from pareto.protocol.errors import UserError
 
 TABLES = {
     "front.csv": "front",
+    "answers.csv": "answered",
     "hypervolume.csv": "hypervolumes",
     "attainment.csv": "attainment",
     "overhead.csv": "overhead",

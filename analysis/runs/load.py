@@ -151,12 +151,15 @@ def links(runs: Sequence[Path]) -> pd.DataFrame:
     return frame
 
 
-def joined(runs: Runs) -> Joined:
-    """Join runs. Those with other settings are told apart by the column `setup` (`analysis.runs.setups`).
+def joined(runs: Runs | Joined) -> Joined:
+    """The runs joined, or as they are if they are joined already. Those with other settings are told apart by the
+    column `setup` (`analysis.runs.setups`).
 
     Notes: what the setups differ in, what of the files does not count, and which versions the runs were made with, if
     with several. Raises `UserError` for what is no run, is malformed, or is the same run twice, under whatever path.
     """
+    if isinstance(runs, Joined):
+        return runs
     trials, labels, manifests, names, notes = _trials(where := folders(runs))
     each = [
         Run(folder, manifest, [name for name, of in names.items() if of == folder])

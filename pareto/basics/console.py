@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -37,13 +37,13 @@ _LOOKS: dict[str, dict[str, Any]] = {
 }
 
 
-def console(*, aside: bool = False) -> Console:
+def console(*, aside: bool = False, to: IO[str] | None = None) -> Console:
     """Standard output; a log gets 80 columns and no control codes, a terminal none but ours.
 
-    aside: standard error instead, as standard output gets JSON.
+    aside: standard error instead, as standard output gets JSON. to: a file instead.
     """
     # No emoji: "tcp:b: 2 ms" has one to rich. No markup: "net[/b]" is a name.
-    out = _Console(stderr=aside, highlight=False, soft_wrap=False, emoji=False, markup=False)
+    out = _Console(file=to, stderr=aside, highlight=False, soft_wrap=False, emoji=False, markup=False)
     if not out.is_terminal:
         out.width = 80
     return out

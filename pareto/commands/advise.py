@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,15 +15,17 @@ from pareto.basics.escaping import say
 from pareto.commands import help as cli_help
 from pareto.commands.help import CONCLUDE, JSON, WHERE, argument, command, given, option, refuse, takes
 from pareto.commands.report import run_folders
+from pareto.commands.runs import last
 from pareto.protocol.errors import UserError
 from pareto.sweep import options as declared
 
 if TYPE_CHECKING:
     import pandas as pd
-    from rich.console import Console
+    from rich.console import RenderableType
 
     from pareto.analysis.model_profile import ModelProfile
     from pareto.analysis.prediction.network import Network
+    from pareto.analysis.runs.load import Joined, Runs
 
 _FORESEEN = ("netem", "in_flight", *declared.OF_POINTS, *declared.OF_DEVICES)
 _WITHOUT = "Without runs"
@@ -36,7 +39,7 @@ _WITHOUT = "Without runs"
 @takes(*_FORESEEN, head=_WITHOUT)
 def advise(
     context: typer.Context,
-    runs: list[Path] | None = argument("RUN", "Folders of runs.", None, cli_help.runs),
+    runs: list[Path] | None = argument("RUN", "Folders of runs.  [the last run]", None, cli_help.runs),
     *,
     latency: str = option("", "Your network's one-way delay, as 80ms.", "--latency", "--delay", kind="TIME"),
     rate: str = option("", "Its rate from edge to server, as 20mbit.", kind="RATE"),
@@ -72,48 +75,69 @@ def advise(
         return
     of_units = {"--out", *(declared.OPTIONS[name].typed for name in _FORESEEN)}
     refuse(names & of_units, "only without runs, for networks by name (--netem)")
-    if not runs and profile is None:
-        raise UserError(
-            "give the folders of runs, such as results/<run>, or a model profile (--profile), or a model (--model)"
-        )
     if not latency or not rate:
         raise UserError("give --latency and --rate of your network, as in --latency 80ms --rate 20mbit")
     if batch_size and (profile is None or not batch_size.isdecimal()):
         raise UserError(
             "--batch-size goes with --profile; of runs choose one by --where, as in batch_size == 8"
         )
+    if profile is not None and model:
+        raise UserError("--model is for runs: a model profile is of one model")
+    network = network_of(latency, rate, latency_back, rate_back)
+    folders = run_folders(screen, runs, RESULTS) if runs else last(screen) if profile is None else []
+    from pareto.analysis import as_json
+
+    found = advised(folders, network, best, where, model, profile, int(batch_size) if batch_size else None)
+    if json:
+        say(as_json.text(found.data))
+        return
+    for each in found.parts:
+        screen.print(each)
+
+
+def network_of(latency: str, rate: str, latency_back: str = "0ms", rate_back: str = "") -> Network:
+    """The network of these texts, as a user types them. Raises UserError."""
     from pareto.analysis.prediction.network import Network
     from pareto.remote.link.units import delay_s, rate_bps
 
-    network = Network(
+    return Network(
         delay_s(latency, "--latency"),
         rate_bps(rate, "--rate"),
         delay_s(latency_back, "--latency-back"),
         rate_bps(rate_back, "--rate-back") if rate_back else math.inf,
     )
-    if profile is not None and model:
-        raise UserError("--model is for runs: a model profile is of one model")
-    folders = run_folders(screen, runs, RESULTS) if runs else []
-    size = int(batch_size) if batch_size else None
-    show(screen, folders, network, best, where, model, profile, size, json=json)
 
 
-def show(
-    console: Console,
-    folders: Sequence[Path],
+@dataclass(frozen=True)
+class Advised:
+    """Advice in a sentence (`answer`), as the object that `--json` prints (`data`), and as a terminal shows it."""
+
+    answer: str
+    data: dict[str, Any]
+    parts: Sequence[RenderableType]
+
+    def __str__(self) -> str:
+        return self.answer
+
+    def _repr_html_(self) -> str:
+        from pareto.analysis.notebook import html
+
+        return html(*self.parts)
+
+
+def advised(
+    runs: Runs | Joined,
     network: Network,
-    best: str,
+    best: str = "latency",
     where: str = "",
     model: str = "",
     profile: Path | None = None,
     batch_size: int | None = None,
-    *,
-    json: bool = False,
-) -> None:
-    """Print advice for a network, from what was measured in others; or by a model profile, which runs test.
+) -> Advised:
+    """Advice for a network, from what was measured in others; or by a model profile, which runs test.
 
     The runs' own profile counts, where their trials leave out points that may be best (`analysis.advice.by_profile`).
-    where: a constraint on what is measured or predicted. json: as of `show`. Raises UserError.
+    where: a constraint on what is measured or predicted. Raises UserError.
     """
     from rich.text import Text
 
@@ -128,45 +152,41 @@ def show(
 
     if best not in ("latency", "throughput"):
         raise UserError(f"--for {best}: latency or throughput")
-    depth, notes, runs = "auto", list[str](), None
-    if profile is None:
-        runs = joined(folders)
-        if chosen := kept(runs, network, model, where):
-            profile, batch_size, depth = chosen.folder, chosen.batch_size, chosen.in_flight
-            if chosen.unmeasured:
-                notes.append(
-                    f"By the model profile that the run keeps: a search struck off {chosen.unmeasured} cells without "
-                    "a trial, for the networks that were measured; in this one they may be better."
-                )
-    if profile is not None:
-        rows, said = _by_profile(profile, folders, network, batch_size, where, depth)
-        said += [*notes, *(runs.notes if runs else ())]
-        made = as_json.of_forecast(rows, [advice(rows, best), *said])
-        shown = [Text(advice(rows, best), style="bold"), predicted_table(rows), *said]
-    elif runs is not None:
-        manifests = [run.manifest for run in runs.runs]
-        asked = {"objective": best, "where": where, "model": model, "struck_off": runs.struck}
-        advised = by_runs(runs.trials, runs.stages, manifests, network, **asked)
-        unmeasured = int(runs.struck["how"].eq("physics").sum())
-        if unmeasured and not advised.ranking.profile:
-            profiles = [folder for run in runs.runs for folder in in_run(run.folder)]
-            by = f"--profile {profiles[0]}" if profiles else "--profile, after partitions --times,"
+    depth, notes = "auto", list[str]()
+    known = joined(runs) if profile is None or runs else None
+    if profile is None and known is not None and (chosen := kept(known, network, model, where)):
+        profile, batch_size, depth = chosen.folder, chosen.batch_size, chosen.in_flight
+        if chosen.unmeasured:
             notes.append(
-                f"attention: a search struck off {unmeasured} cells of these runs without a trial, for the networks "
-                "that they are of; in this one they may be better, and they are not among these points: advise "
-                f"{by} chooses among all"
+                f"By the model profile that the run keeps: a search struck off {chosen.unmeasured} cells without "
+                "a trial, for the networks that were measured; in this one they may be better."
             )
-        notes += runs.notes
-        made, shown = as_json.of_advice(advised, sentence(advised), notes), [advice_table(advised), *notes]
-    if json:
-        say(as_json.text(made))
-        return
-    for each in shown:
-        console.print(each)
+        notes += known.notes
+    if profile is not None:
+        rows, said = _by_profile(profile, known, network, batch_size, where, depth)
+        answer, lines = advice(rows, best), [*said, *notes]
+        parts: list[RenderableType] = [Text(answer, style="bold"), predicted_table(rows), *lines]
+        return Advised(answer, as_json.of_forecast(rows, [answer, *lines]), parts)
+    assert known is not None  # noqa: S101
+    manifests = [run.manifest for run in known.runs]
+    asked = {"objective": best, "where": where, "model": model, "struck_off": known.struck}
+    found = by_runs(known.trials, known.stages, manifests, network, **asked)
+    unmeasured = int(known.struck["how"].eq("physics").sum())
+    if unmeasured and not found.ranking.profile:
+        profiles = [folder for run in known.runs for folder in in_run(run.folder)]
+        by = f"--profile {profiles[0]}" if profiles else "--profile, after partitions --times,"
+        notes.append(
+            f"attention: a search struck off {unmeasured} cells of these runs without a trial, for the networks "
+            "that they are of; in this one they may be better, and they are not among these points: advise "
+            f"{by} chooses among all"
+        )
+    notes += known.notes
+    answer = sentence(found)
+    return Advised(answer, as_json.of_advice(found, answer, notes), [advice_table(found), *notes])
 
 
 def _by_profile(
-    profile: Path, folders: Sequence[Path], network: Network, size: int | None, where: str, in_flight: str
+    profile: Path, runs: Joined | None, network: Network, size: int | None, where: str, in_flight: str
 ) -> tuple[pd.DataFrame, list[str]]:
     """The predicted front in a network, which is that of each link, and lines about it. Raises UserError."""
     from pareto.analysis import model_profile
@@ -183,19 +203,17 @@ def _by_profile(
     case = Case(in_words(network), links, links, known.batch_sizes[0] if size is None else size, in_flight)
     backends = list(dict.fromkeys(cost.backend for cost in known.backends))
     rows = predicted(known, backends, case, Where.parse(where))
-    return rows, [*sentences(rows, splits_of(known, number), number), *_worth(folders, known)]
+    return rows, [*sentences(rows, splits_of(known, number), number), *_worth(runs, known)]
 
 
-def _worth(folders: Sequence[Path], known: ModelProfile) -> Iterator[str]:
+def _worth(runs: Joined | None, known: ModelProfile) -> Iterator[str]:
     """How far the forecasts of a model profile are off, by runs of its model."""
     from pareto.analysis.fronts.front import fronts
     from pareto.analysis.prediction import compared
-    from pareto.analysis.runs.load import joined
 
-    if not folders:
+    if runs is None:
         yield "How far these predictions are off is not known: name runs of the model to test them."
         return
-    runs = joined(folders)
     manifests = [run.manifest for run in runs.runs]
     frame = compared.compared(fronts(runs.trials).front, [known], manifests)
     yield from (

@@ -2,30 +2,52 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import typer
 
 from pareto import COMMAND, DATA, RESULTS
 from pareto.basics.escaping import say
 from pareto.basics.files import written_into
 from pareto.commands import help as cli_help
-from pareto.commands.help import CONCLUDE, DEFAULT_OBJECTIVES, JSON, OBJECTIVES, WHERE, argument, command
+from pareto.commands.help import (
+    CONCLUDE,
+    DEFAULT_OBJECTIVES,
+    JSON,
+    OBJECTIVES,
+    WHERE,
+    argument,
+    command,
+    option,
+)
 from pareto.commands.report import run_folders
+from pareto.commands.runs import last
 from pareto.protocol.errors import UserError
 
 if TYPE_CHECKING:
+    import pandas as pd
+    from rich.console import Console
+
     from pareto.analysis.comparing.published import Published
 
 _OF_PUBLISHED = (".yaml", ".yml")
 """Endings that tell a file of published results from a run's folder."""
+_LIMIT = re.compile(r"\s*(latency_s|throughput_ips)\s*([<>])\s*(\d+\.?\d*|\.\d+)\s*x\s*")
 
 
 @command(CONCLUDE, "compare results/before results/after")
 def compare(
-    first: Path = argument("A", "A run's folder.", complete=cli_help.runs),
-    second: Path = argument("B", "That of another, or published results: a file of sweeps/published/."),
+    first: Path | None = argument("A", "A run's folder.  [the last run but one]", None, cli_help.runs),
+    second: Path | None = argument(
+        "B", "That of another, or published results: a file of sweeps/published/.  [the last run]", None
+    ),
     objectives: str = OBJECTIVES,
     where: str = WHERE,
+    fail_if: str = option(
+        "", 'Exit with 1 where a point of B is surely so beside A: "latency_s > 1.1 x".', kind="LIMIT"
+    ),
     out: Path = cli_help.out("Where it is written.  [results/compare-A-B]"),
     json: bool = JSON,
 ) -> None:
@@ -36,9 +58,17 @@ def compare(
     from pareto.basics.console import console, files
 
     screen = console(aside=json)
+    if first is None:
+        first, second = last(screen, 2)
+    elif second is None:
+        (newest,) = last(screen)
+        first, second = (newest, first) if first.suffix in _OF_PUBLISHED else (first, newest)
     is_published = second.suffix in _OF_PUBLISHED
-    if is_published and (where or json or objectives != DEFAULT_OBJECTIVES):
-        raise UserError(f"--objectives, --where and --json are of two runs: leave them out with {second}")
+    if is_published and (where or json or fail_if or objectives != DEFAULT_OBJECTIVES):
+        raise UserError(
+            f"--objectives, --where, --fail-if and --json are of two runs: leave them out with {second}"
+        )
+    limit = _limit(fail_if) if fail_if else None
     (before,) = run_folders(screen, [first], RESULTS)
     if is_published:
         from pareto.analysis.comparing.published import beside
@@ -74,6 +104,47 @@ def compare(
         made = [*write(comparison, folder), page.write(comparison, folder)]
     if not json:
         files(screen, made)
+    if limit is not None:
+        raise typer.Exit(
+            _judged(screen, fail_if, surely(comparison.differences, *limit), comparison.differences)
+        )
+
+
+def surely(differences: pd.DataFrame, column: str, worse: str, factor: float) -> pd.DataFrame:
+    """The points of a comparison whose figure is beyond a multiple of the first run's: the two differ by a test that
+    counts all points, and the 95 % interval of the difference is beyond the limit.
+
+    column: `latency_s` or `throughput_ips`. worse: `>` or `<`.
+    """
+    figure, percent = column.partition("_")[0], 100 * (factor - 1)
+    differ = differences[f"{figure}_significant"].eq(True)
+    if worse == ">":
+        return differences[differ & differences[f"{figure}_low_percent"].gt(percent)]
+    return differences[differ & differences[f"{figure}_high_percent"].lt(percent)]
+
+
+def _limit(text: str) -> tuple[str, str, float]:
+    """The column, `>` or `<`, and the factor of a limit. Raises UserError."""
+    found = _LIMIT.fullmatch(text)
+    if found is None:
+        raise UserError(f'--fail-if {text!r}: as in "latency_s > 1.1 x", or "throughput_ips < 0.9 x"')
+    return found[1], found[2], float(found[3])
+
+
+def _judged(screen: Console, limit: str, beyond: pd.DataFrame, every: pd.DataFrame) -> int:
+    """The exit code: 1 if points are surely beyond the limit; and a line that says so, or what would be needed."""
+    from pareto.analysis.naming import cell_title, some
+
+    if len(beyond):
+        screen.print(
+            f"--fail-if {limit}: so at {some([*map(cell_title, beyond.to_dict('records'))])}", soft_wrap=True
+        )
+        return 1
+    rounds = every[["first_rounds", "other_rounds"]].min(axis=1)
+    few = int(rounds.lt(every["rounds_needed"]).sum())
+    unknown = f"; at {few} of {len(every)} points rounds are too few to be sure of anything" if few else ""
+    screen.print(f"--fail-if {limit}: surely so at no point{unknown}", soft_wrap=True)
+    return 0
 
 
 def read(path: Path) -> Published:

@@ -14,6 +14,7 @@ from pareto.basics.escaping import say
 from pareto.basics.files import StoreError, written, written_into
 from pareto.commands import help as cli_help
 from pareto.commands.help import CONCLUDE, JSON, OBJECTIVES, WHERE, WHICH, Which, argument, command, option
+from pareto.commands.runs import last
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,7 +28,7 @@ MOST_LINES = 12
 @command(CONCLUDE, "report results/example", "report results/example --where 'latency_s < 200ms'")
 def report(
     context: typer.Context,
-    runs: list[Path] = argument("RUN", "Folders of runs.", complete=cli_help.runs),
+    runs: list[Path] | None = argument("RUN", "Folders of runs.  [the last run]", None, cli_help.runs),
     objectives: str = OBJECTIVES,
     where: str = WHERE,
     width: str = option("page", "Width of the figures: page, column (of a two-column paper), or both."),
@@ -79,7 +80,7 @@ def report(
         check_look(look)
     options = Options.checked(objectives.split(","), where, width, figures, profile or (), uncertainty, look)
     screen = console(aside=json)
-    folders = run_folders(screen, runs, RESULTS)
+    folders = run_folders(screen, runs, RESULTS) if runs else last(screen)
     if methods:
         print_methods(screen, folders)
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import time
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
@@ -26,22 +27,35 @@ from pareto.sweep.sweep import Sweep
 from pareto.trial.store import Store, StoreError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from pareto.predict.search_run import Searching
 
 
 def run(
-    sweep: Sweep, out: Path, resume: Path | None, *, dry_run: bool, began: float, figures: str = "auto"
+    sweep: Sweep,
+    out: Path,
+    resume: Path | None,
+    *,
+    dry_run: bool,
+    began: float,
+    figures: str = "auto",
+    console: Console | None = None,
+    conclude: Callable[[Job, Store], None] | None = None,
 ) -> int:
     """Run a sweep and report on it; returns the exit code.
 
-    resume: the folder of the run that goes on. began: `time.monotonic` when the program started. Raises UserError,
-    StoreError, TestbedError.
+    resume: the folder of the run that goes on. began: `time.monotonic` when the program started. conclude: is called in
+    place of the report. Raises UserError, StoreError, TestbedError.
     """
+    conclude = conclude or partial(_report, figures=figures)
     with ExitStack() as held:
         store = None
         if resume is not None:
             store = held.enter_context(closing(Store.read(resume) if dry_run else Store.resume(resume)))
-        job = held.enter_context(closing(Job(sweep, began, dry_run=dry_run, launch=resume is None)))
+        job = held.enter_context(
+            closing(Job(sweep, began, dry_run=dry_run, launch=resume is None, console=console))
+        )
         sweep = job.sweep
         if store is not None:
             check_same(store, sweep, job.records, job.networks)
@@ -63,7 +77,14 @@ def run(
         if not store.has_rows:
             return code
         _summary(job, store, search, code)
-        return _report(job, store, figures, code) if takes_report else code
+        if not takes_report:
+            return code
+        conclude(job, store)
+        rows = store.rows()
+        if code or all(row["status"] == "ok" for row in rows):
+            return code
+        job.console.print(screen.ending(rows, resume_command(store.folder, job.sweep)), soft_wrap=True)
+        return 1
 
 
 def _search(job: Job, store: Store | None) -> Searching:
@@ -121,17 +142,12 @@ def _measured(
     return 0, True
 
 
-def _report(job: Job, store: Store, figures: str, code: int) -> int:
-    """Report on all of the run; returns the exit code. code: that of what was measured."""
+def _report(job: Job, store: Store, figures: str) -> None:
+    """Report on all of the run."""
     from pareto.analysis.findings import Options
 
     later = shlex.join(["report", str(store.folder), *(["--figures", "all"] if figures == "all" else [])])
     report.show(job.console, [store.folder], Options(figures=figures), later=f"{COMMAND} {later}")
-    rows = store.rows()
-    if code or all(row["status"] == "ok" for row in rows):
-        return code
-    job.console.print(screen.ending(rows, resume_command(store.folder, job.sweep)), soft_wrap=True)
-    return 1
 
 
 def _summary(job: Job, store: Store, search: Searching | None, code: int) -> None:

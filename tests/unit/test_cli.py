@@ -83,7 +83,6 @@ BAD_INPUT = {
     "advise example --latency 80ms --rate 20": "--rate '20'",
     "advise example --latency 80ms --rate 20mbit --for joy": "--for joy",
     "advise example --latency 80ms --rate 20mbit --model vgg": "vgg",
-    "advise --latency 80ms --rate 20mbit": "--profile",
     "advise --latency 80ms --rate 20mbit --profile nowhere": "nowhere",
     "advise example --latency 80ms --rate 20mbit --batch-size 3": "--batch-size",
     "report example --profile nowhere": "nowhere",

@@ -48,7 +48,15 @@ def test_files(whole: Findings) -> None:
     made = whole
     names = [path.name for path in made.files]
     assert [name for name in names if name.endswith(".csv") and "-" not in name] == [
-        *("front.csv", "hypervolume.csv", "overhead.csv", "paired.csv", "drift.csv", "progress.csv")
+        *(
+            "front.csv",
+            "answers.csv",
+            "hypervolume.csv",
+            "overhead.csv",
+            "paired.csv",
+            "drift.csv",
+            "progress.csv",
+        )
     ]
     assert names.index("report.html") < names.index("front-mobilenetv2-200ms-5mbit.pdf"), "figures come last"
     for kind in ALWAYS:
@@ -264,7 +272,13 @@ def test_many_conditions_have_no_figures_each_unless_asked(
 def test_a_run_that_failed_throughout_gets_a_note(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     run = write(tmp_path, trials(status="failed", reason="worker\nexited", latency_s="", throughput_ips=""))
     result = report(run)
-    assert [path.name for path in result.files] == ["front.csv", "paired.csv", "report.html", "report.md"]
+    assert [path.name for path in result.files] == [
+        "front.csv",
+        "answers.csv",
+        "paired.csv",
+        "report.html",
+        "report.md",
+    ]
     assert not result.front["on_front"].any()
     assert [*result.verdicts, *result.notes] == snapshot
 
