@@ -10,7 +10,6 @@ from typing import Any
 
 from rich.console import Console
 from rich.live import Live
-from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
@@ -26,6 +25,10 @@ from pareto.sweep.plan import Plan, Trial
 from pareto.trial.store import Row
 
 REDRAW_HZ = 1.0
+WIDTH = 24
+_BAR = {"█": "green", "▒": "yellow", "░": "dim"}
+_WORDS = "settled", "open", "left"
+"""The bar's parts, in their order."""
 Groups = tuple[tuple[object, ...], ...]
 WAITING_S = 1.0
 """A trial that waits so long is the first on a network, or has a stage built; loading one that was built is faster."""
@@ -40,16 +43,22 @@ class Display(Watcher):
         plan: Plan,
         *,
         shares_machine: bool = False,
+        grows: bool = False,
         testbeds: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         """shares_machine: the hosts that are measured are on this machine, so no thread wakes for the drawing: it is
-        drawn when the driver is awake anyway (`sampled`). testbeds: what those of a fleet do.
+        drawn when the driver is awake anyway (`sampled`). grows: rounds are added until enough is known, so that no
+        cell is settled before the end. testbeds: what those of a fleet do.
         """
         self.at_once = 1
         """How many testbeds measure at the same time."""
         self._out, self._testbeds = out, testbeds
         self._expected = set(plan.trials)
         self._left = _by_place(plan.trials)
+        self._cells = {trial.cell for trial in plan.trials}
+        self._tried = set[Cell]()
+        self._undecided = set[Cell]()
+        self._grows = grows
         self._eta_s: float | None = None
         self._ended = self._tenths = 0
         self._paces = defaultdict[tuple[object, ...], list[float]](list)
@@ -79,8 +88,10 @@ class Display(Watcher):
         """Take in what is measured next, which may be more than was planned, and all that is left as far as is
         foreseen; None: what was planned. In a log, an added round has no lines."""
         self._eta_s = None
+        self._cells |= {trial.cell for trial in part.trials}
         if left is not None:
             self._left = _by_place([*part.trials, *left.trials])
+            self._undecided = {cell for cell, _ in self._left}
         elif added := set(part.trials) - self._expected:
             self._expected |= added
             self._left |= _by_place(added)
@@ -113,6 +124,7 @@ class Display(Watcher):
     def finished(self, trial: Trial, row: Row) -> None:
         # One that is measured again is counted once.
         self._ended += self._left.pop((trial.cell, trial.round), None) is not None
+        self._tried.add(trial.cell)
         self._eta_s = None
         for group in _groups(trial):
             self._paces[group].append(row["wall_s"] / trial.estimate_s)
@@ -151,25 +163,35 @@ class Display(Watcher):
         paces = next((self._paces[group] for group in others if group in self._paces), [])
         return statistics.median([1.0, *paces])  # the plan's own counts, too: a first one may be far off
 
+    @property
+    def cells(self) -> tuple[int, int, int]:
+        """The numbers of cells that are settled (struck off, or done), open (measured, and may be again), and left."""
+        more = {cell for cell, _ in list(self._left)}  # others may end while it is drawn
+        more |= self._undecided if more else set()  # a search decides between rounds
+        settled = 0 if self._grows else len(self._cells - more)
+        left = len(more - self._tried)
+        return settled, len(self._cells) - settled - left, left
+
     def _draw(self) -> Table:
-        total = self._ended + len(self._left)
-        head, both = Table.grid(padding=(0, 1, 0, 0)), Table.grid()
-        head.add_row(
-            ProgressBar(total=total, completed=self._ended, width=24),
-            f"{self._ended}/{total}",
-            f"{minutes(self.eta_s)} left",
-            Text(named(self._now.cell) if self._now else "", overflow="ellipsis", no_wrap=True),
-        )
-        if total:
-            both.add_row(head)
+        both = Table.grid()
+        if self._cells:
+            bar, numbers = Text(), self.cells
+            ends = [round(WIDTH * sum(numbers[: part + 1]) / len(self._cells)) for part in range(3)]
+            for begin, end, (mark, style) in zip([0, *ends], ends, _BAR.items(), strict=False):
+                bar.append(mark * (end - begin), style)
+            told = ", ".join(f"{each} {word}" for each, word in zip(numbers, _WORDS, strict=True))
+            both.add_row(bar.append(f" {told}; about {minutes(self.eta_s)}"))
         if self._now:
             gone_s = time.monotonic() - self._began
             whole_s = self._now.estimate_s * self._pace(_groups(self._now))
             phase = f"; {self._phase}" if self._phase else ""
-            both.add_row(f"this trial: {gone_s:.0f} s of about {minutes(whole_s)}{phase}")
+            took = f"{gone_s:.0f} s of about {minutes(whole_s)}{phase}"
+            line = Text(f"trial {self._ended + 1}: {took}; {named(self._now.cell)}")
+            line.no_wrap, line.overflow = True, "ellipsis"
+            both.add_row(line)
         both.add_row(f"last: {self._last}" if self._last else self._doing)
-        for line in (*filter(None, [self._sensors]), *self._testbeds()):
-            both.add_row(Text(line, overflow="ellipsis", no_wrap=True))
+        for words in (*filter(None, [self._sensors]), *self._testbeds()):
+            both.add_row(Text(words, overflow="ellipsis", no_wrap=True))
         return both
 
 

@@ -325,7 +325,7 @@ def drawn(out: Console, samples: list[dict[str, dict[str, float | None]]]) -> li
         assert progress.is_live
         for latest in samples:
             progress.sampled(latest, None)
-    *_, last = text_of(out).rpartition("0/72")[1:]
+    *_, last = text_of(out).rpartition("24 left")[1:]
     return [line.rstrip() for line in re.sub(r"\x1b\[[?0-9;]*[A-Za-z]|\r", "", last).splitlines()]
 
 
@@ -360,7 +360,7 @@ def test_where_hosts_share_the_machine_it_is_drawn_only_when_the_driver_is_awake
         for number, trial in enumerate(todo.trials[:2]):
             progress.started(trial)
             drawn_before = len(text_of(out))
-            assert f"{number}/72" in text_of(out)
+            assert f"trial {number + 1}: " in text_of(out)
             new = set(threading.enumerate()) - others
             assert not [it for it in new if type(it).__name__ == "_RefreshThread"]
             progress.sampled(
@@ -368,9 +368,9 @@ def test_where_hosts_share_the_machine_it_is_drawn_only_when_the_driver_is_awake
             )
             drawn = text_of(out)[drawn_before:]
             assert "edge 42% CPU" in drawn
-            assert re.search(r"this trial: \d+ s of about .*; throughput, 3 requests done", drawn)
+            assert re.search(r"trial \d: \d+ s of about .*; throughput, 3 requests done; m", drawn)
             progress.finished(trial, ROW)
-    assert text_of(out).count("1/72") >= 1
+    assert "0 settled, 2 open, 22 left; about " in text_of(out)
 
 
 def test_what_is_done_before_the_first_trial_is_shown_and_each_testbed_of_a_fleet() -> None:
@@ -383,7 +383,7 @@ def test_what_is_done_before_the_first_trial_is_shown_and_each_testbed_of_a_flee
         assert "left" not in before
         progress.expect(made(), made())
         progress.started(made().trials[0])
-        assert f"0/{len(made().trials)}" in text_of(out)
+        assert "0 settled, 0 open, 24 left" in text_of(out)
     # What is left is shared by the testbeds of a fleet each of which has a line.
     out, lines = terminal(), ["lab1: m wifi, round 1", f"lab2: {'not there ' * 9}"]
     with Display(out, made(), testbeds=lambda: lines) as progress:
@@ -393,6 +393,31 @@ def test_what_is_done_before_the_first_trial_is_shown_and_each_testbed_of_a_flee
     shown = text_of(out)
     assert "lab1: m wifi, round 1" in shown
     assert re.search(r"lab2: not there .*…", shown)
+
+
+def test_cells_are_settled_when_nothing_is_left_of_them_or_they_are_struck_off(out: Console) -> None:
+    todo = made()
+    first = Plan(tuple(trial for trial in todo.trials if trial.round == 1), 3)
+    kept = tuple(trial for trial in todo.trials if trial.round > 1 and trial.cell.backend == "tcp")
+    with Display(out, todo) as progress:
+        assert progress.cells == (0, 0, 24)
+        progress.expect(first, todo)
+        for trial in first.trials[:10]:
+            progress.finished(trial, ROW)
+        assert progress.cells == (0, 10, 14)
+        for trial in first.trials[10:]:
+            progress.finished(trial, ROW)
+        progress.expect(Plan(kept, 3), Plan((), 3))
+        assert progress.cells == (12, 12, 0), "rpc's are struck off"
+        for trial in kept[:-1]:
+            progress.finished(trial, ROW)
+        assert progress.cells == (12, 12, 0), "a search decides between rounds"
+        progress.finished(kept[-1], ROW)
+        assert progress.cells == (24, 0, 0)
+    with Display(out, first, grows=True) as progress:
+        for trial in first.trials:
+            progress.finished(trial, ROW)
+        assert progress.cells == (0, 24, 0), "a round may be added"
 
 
 def test_no_two_cells_have_the_same_line_of_a_fault(out: Console) -> None:

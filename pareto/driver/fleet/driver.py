@@ -155,8 +155,12 @@ class Driver:
         self._said: set[str] = set()
         self._here_s = time.monotonic()
         """When a testbed was there last."""
+        grows = job.sweep.until is not None or job.sweep.budget is not None
         self._progress = Display(
-            job.console, planned, testbeds=lambda: map(FleetTestbed.in_words, self._all())
+            job.console,
+            planned,
+            grows=grows,
+            testbeds=lambda: map(FleetTestbed.in_words, self._all()),
         )
 
     def run(self, parts: Iterable[Plan], stopping: Stopping) -> None:
