@@ -6,19 +6,37 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, ClassVar
 
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderableType
+from rich.highlighter import RegexHighlighter
 from rich.live import Live
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
+from rich.theme import Theme
 
 from pareto.basics.escaping import terminal
 
 LOGGED_S = 10.0
 """How often a log says how far something is that takes long."""
+
+
+class _Words(RegexHighlighter):
+    """The words that a reader must not miss, in colour where there is any (`NO_COLOR` has none)."""
+
+    base_style = "pareto."
+    highlights: ClassVar[list[str]] = [
+        r"^(?P<attention>attention:)",
+        r"\b(?P<bad>invalid|failed)\b",
+        r"^(?P<bad>error:)",
+    ]
+
+
+ANSWER = "pareto.answer"
+"""The style of an answer."""
+_STYLES = {"pareto.attention": "bold yellow", "pareto.bad": "bold red", ANSWER: "bold green"}
 
 
 class _Console(Console):
@@ -43,7 +61,13 @@ def console(*, aside: bool = False, to: IO[str] | None = None) -> Console:
     aside: standard error instead, as standard output gets JSON. to: a file instead.
     """
     # No emoji: "tcp:b: 2 ms" has one to rich. No markup: "net[/b]" is a name.
-    out = _Console(file=to, stderr=aside, highlight=False, soft_wrap=False, emoji=False, markup=False)
+    looks: dict[str, Any] = {
+        "highlighter": _Words(),
+        "theme": Theme(_STYLES),
+        "emoji": False,
+        "markup": False,
+    }
+    out = _Console(file=to, stderr=aside, soft_wrap=False, **looks)
     if not out.is_terminal:
         out.width = 80
     return out

@@ -181,11 +181,12 @@ def _show(console: Console, findings: Findings) -> None:
     from pareto.analysis.reporting import TEXT
     from pareto.analysis.statistics.doubt import cures
     from pareto.analysis.tables.overview import overview
+    from pareto.basics.console import ANSWER
 
     none = "no answer: too little was measured to say where to cut"
     answers = findings.answers or [*findings.notes[:1], none]
     for line in answers[:MOST_LINES]:
-        console.print(line, style="bold")
+        console.print(line, style=ANSWER)
     if len(answers) > MOST_LINES:
         console.print(f"and {len(answers) - MOST_LINES} more answers: {TEXT} has them")
     shown = worth_showing(findings.front)

@@ -233,6 +233,30 @@ def test_what_is_done_is_shown_without_a_thread_so_that_figures_are_drawn_on_all
     assert shown.endswith("\x1b[2K"), "the line goes away"
 
 
+@pytest.mark.parametrize(
+    ("line", "coloured"),
+    [
+        ("attention: 2 points are unsteady", "\x1b[1;33mattention:\x1b[0m 2 points are unsteady"),
+        ("error: no such host", "\x1b[1;31merror:\x1b[0m no such host"),
+        ("60 ok, 2 invalid", "60 ok, 2 \x1b[1;31minvalid\x1b[0m"),
+        ("60 ok, no attention: 1", "60 ok, no attention: 1"),
+    ],
+)
+def test_what_a_reader_must_not_miss_has_a_colour_on_a_terminal(
+    line: str, coloured: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def shown(**environment: str) -> str:
+        for name, value in {"FORCE_COLOR": "1", "TERM": "xterm", **environment}.items():
+            monkeypatch.setenv(name, value)
+        out = console.console(to=io.StringIO())
+        out.print(line)
+        out.print("cut at 7", style=console.ANSWER)
+        return text_of(out)
+
+    assert shown() == f"{coloured}\n\x1b[1;32mcut at 7\x1b[0m\n"
+    assert "\x1b[1;3" not in shown(NO_COLOR="1")
+
+
 # While it measures
 
 
