@@ -28,7 +28,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 COPIED = (
     "*.md",
     "LICENSE",
-    "docs/*.md",
+    "docs/**/*.md",
     "docs/figures/*.png",
     "results/README.md",
     "results/example/README.md",

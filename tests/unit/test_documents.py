@@ -28,7 +28,7 @@ from tests.unit import example_run
 from tests.unit.analysis.test_forecast import profile
 from tests.unit.gating import gating
 
-PAGES = sorted([*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/*.md"), REPOSITORY / "results/README.md"])
+PAGES = sorted([*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/**/*.md"), REPOSITORY / "results/README.md"])
 
 
 def anchors(page: Path) -> set[str]:
