@@ -4,7 +4,7 @@ GOODPUT = 1448 / 1514
 """TCP payload in each byte on the wire: Ethernet, IPv4, TCP with timestamps, MTU 1500."""
 BURST = 0.1
 """The share by which a link may carry more than its rate while a throughput is measured: after a packet was dropped,
-what waited for it arrives at once. 6.6 % were seen (docs/search.md)."""
+what waited for it arrives at once. 6.6 % were seen."""
 MOST_IN_FLIGHT = 64
 """Requests that are kept in flight where nobody says how many; and the most that may be asked for."""
 MOST_REQUESTS = 10_000
@@ -14,7 +14,7 @@ MOST_ROUNDS = 100
 QUEUE_BDP, QUEUE_LEAST_BYTES, QUEUE_LEAST_S = 2, 256 << 10, 0.012
 """The queue in front of a line where a profile sets no limit: twice what the link holds in a round trip, at least what
 the first window of a connection needs and home uplinks usually have, and what a gigabit interface's thousand packets
-are in time. docs/emulation.md has the reasons."""
+are in time. docs/notes/emulation.md has the reasons."""
 KEPT_BYTES = 1 << 30
 """Tuned, a worker's allocator keeps blocks and free space up to this size (`partitions.allocator`)."""
 DTYPES = ("float32", "float16", "bfloat16", "uint8", "int8", "int32", "int64", "float64", "bool", "int16")

@@ -165,10 +165,10 @@ _USUAL_STEPS = {
         ("png", 14, 53, 0.6),
     )
 }
-"""About what they do on one core of a server (docs/performance.md)."""
+"""About what they do on one core of a server (docs/notes/performance.md)."""
 
 _USUAL_ENGINES = {"compile": 0.5, "onnx": 0.4}
-"""About what MobileNetV2 takes on one core (docs/engines.md)."""
+"""About what MobileNetV2 takes on one core (docs/notes/engines.md)."""
 
 
 def load(name: str) -> World:

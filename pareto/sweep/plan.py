@@ -38,7 +38,7 @@ class Effort:
 
 THOROUGH = Effort(latency=(1, 0.6), throughput=(1, 0.5))
 """Trials of one cell differ by more than the requests of one trial do: six short ones err less than three of the double
-length (docs/measuring.md)."""
+length (docs/notes/measuring.md)."""
 QUICK = Effort(latency=(1, 0.3), throughput=(1, 0.3))
 SHORT = Effort(latency=(1, 0.0), throughput=(1, 0.0))
 """For a cell that physics rules out: its figures stand, but nothing is decided by how exact they are."""

@@ -29,7 +29,7 @@ RESENT_RTTS = 25
 as it does by default (cubic), and what is lost again. At 200ms-5mbit it took 2 to 6.5 s."""
 WARMUP_S, LONG_S, MAX_WARMUP_REQUESTS = 0.1, 0.2, 20
 """How long requests warm up what they pass, and how long a request is that is not repeated for that. A trial's first
-request takes 2 to 5 % more than the later ones, the second none (docs/measuring.md)."""
+request takes 2 to 5 % more than the later ones, the second none (docs/notes/measuring.md)."""
 QUOTA_COST = 1.2
 """How many times as long as by its share alone a host takes that gets a share of a core by quota: on a quarter of a
 core stages took 4.5 to 5.1 times as long as on a whole one, and were built 4.5 to 5.1 times as long."""
