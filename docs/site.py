@@ -1,8 +1,8 @@
 """Collects the site's pages for MkDocs: `./pareto.sh site` runs it, with the folder that they go to. With `--pictures
 RUN...` it draws the pictures of docs/figures anew.
 
-The pages lie as in the repository, so that their links lead where they lead there. Two are made: a gallery of the
-figures that `report` draws, and the Python API from its docstrings.
+The pages lie as in the repository, so that their links lead where they lead there. Three are made: a gallery of the
+figures that `report` draws, the options, and the Python API from its docstrings.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+import pareto
 from pareto import analysis
+from pareto import api as api_module
 from pareto.analysis.figures.drawing import Nothing, save
 from pareto.analysis.figures.look import Look, drawn_as
 from pareto.analysis.figures.shown import KINDS, drawings
 from pareto.analysis.findings import Options, find
+from pareto.sweep.options import GROUPS, OPTIONS
 from tests.unit import example_codecs, example_engines, example_run
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -52,7 +55,7 @@ def main(pages: Path) -> None:
             shutil.copyfile(path, there)
     for page in pages.rglob("*.md"):
         page.write_text(for_the_site(page.read_text(), page))
-    made = {"gallery.md": gallery(pages), "api.md": api()}
+    made = {"gallery.md": gallery(pages), "api.md": api(), "options.md": options()}
     for name, text in made.items():
         (pages / name).write_text(text)
 
@@ -123,14 +126,43 @@ def redraw(pictures: Path, runs: Sequence[Path]) -> list[Path]:
 
 
 def api() -> str:
-    """Return the page of the package `analysis`: what its docstrings say."""
-    parts = ["# Python API\n", inspect.getdoc(analysis) or ""]
-    for name in analysis.__all__:
-        found = getattr(analysis, name)
-        signature = str(inspect.signature(found)).replace("'", "") if callable(found) else ""
-        parts.append(f"\n## {name}\n\n```python\n{name}{signature}\n```\n\n{as_markdown(found)}\n")
+    """Return the page of what Python calls: `pareto` first, then `pareto.analysis` below it, by their docstrings."""
+    parts = ["# Python API\n"]
+    for package, about, names in (
+        (pareto, api_module, pareto.__all__),
+        (analysis, analysis, analysis.__all__),
+    ):
+        parts += [f"\n# {package.__name__}\n", as_markdown(about)]
+        for name in names:
+            found = getattr(package, name)
+            parts.append(f"\n## {name}\n\n{_documented(name, found)}\n")
+            own = vars(found) if inspect.isclass(found) and package is pareto else {}
+            members = [(each, value) for each, value in own.items() if each[0] != "_"]
+            for member, value in members:
+                parts.append(f"\n### {name}.{member}\n\n{_documented(member, value)}\n")
     text = "\n".join(parts)
     return re.sub(r"(?m)^(?: {4}>>> .*\n(?: {4}.*\n)*)", lambda code: f"\n{code[0]}\n", text)
+
+
+def _documented(name: str, found: object) -> str:
+    """Return the signature of something that is called, and what its docstring says."""
+    is_called = callable(found) and found is not pareto.UserError
+    signature = f"{name}{inspect.signature(found)}" if is_called else ""  # type: ignore[arg-type]
+    code = f"```python\n{signature}\n```\n\n".replace("'", "") if is_called else ""
+    return f"{code}{as_markdown(found)}"
+
+
+def options() -> str:
+    """Return the page of the options of a sweep: each once, as `--help-all` has it."""
+    parts = ["# Options\n\nThe options of a sweep, and the keys of a sweep file (`model: [resnet18]`).\n"]
+    for group in GROUPS:
+        own = [option for option in OPTIONS.values() if option.group == group]
+        rows = [
+            f"| `{', '.join(each.names)}` | {each.described.replace('|', chr(92) + '|')} |" for each in own
+        ]
+        if rows:
+            parts += [f"\n## {group}\n", "| option | meaning  [default] |\n|---|---|", *rows, ""]
+    return "\n".join(parts)
 
 
 def as_markdown(documented: object) -> str:

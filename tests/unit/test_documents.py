@@ -156,13 +156,17 @@ def test_the_site_has_the_pages_that_it_names_and_links_to_what_it_lacks_are_wor
     """Its navigation names pages that are there, and those that `docs/site.py` makes; without the generator."""
     named = set(re.findall(r"[\w/.-]+\.md", (REPOSITORY / "mkdocs.yml").read_text().partition("\nnav:")[2]))
     copied = [*PAGES, REPOSITORY / "results/example/README.md"]
-    assert named - {"gallery.md", "api.md"} <= {str(page.relative_to(REPOSITORY)) for page in copied}
+    assert named - {"gallery.md", "api.md", "options.md"} <= {
+        str(page.relative_to(REPOSITORY)) for page in copied
+    }
     site = runpy.run_path(str(REPOSITORY / "docs" / "site.py"))
     (tmp_path / "there.md").touch()
     text = "[a](there.md#part) [b](gone.py) [c](https://example.org/x)"
     text = site["for_the_site"](text, tmp_path / "page.md")
     assert text == "[a](there.md#part) b [c](https://example.org/x)"
-    assert "\n## load\n" in site["api"]()
+    made = site["api"]()
+    assert made.index("\n### Run.front\n") < made.index("\n## hypervolumes\n")
+    assert "| `--netem`" in site["options"]()
 
 
 def test_the_pictures_of_the_pages_are_drawn_anew(tmp_path: Path) -> None:
