@@ -166,7 +166,7 @@ def test_the_site_has_the_pages_that_it_names_and_links_to_what_it_lacks_are_wor
     assert text == "[a](there.md#part) b [c](https://example.org/x)"
     made = site["api"]()
     assert made.index("\n### Run.front\n") < made.index("\n## hypervolumes\n")
-    assert "| `--netem`" in site["options"]()
+    assert "| `--netem" in site["options"]()
 
 
 def test_the_pictures_of_the_pages_are_drawn_anew(tmp_path: Path) -> None:
