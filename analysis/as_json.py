@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from pareto.analysis.advice.rivals import beside
-from pareto.analysis.points import CONDITION
+from pareto.analysis.runs.points import CONDITION
 from pareto.basics.escaping import spelled
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from pareto.analysis.points import AT_WORK, CELL, CONDITION, TRIAL, cuts, hosts, pooled
 from pareto.analysis.runs.manifest import directions, section, within
-from pareto.analysis.standing import stands
+from pareto.analysis.runs.points import AT_WORK, CELL, CONDITION, TRIAL, cuts, hosts, pooled
+from pareto.analysis.runs.standing import stands
 from pareto.analysis.statistics.samples import OUTSIDE, Floats
 from pareto.protocol.constants import GOODPUT
 

@@ -25,14 +25,14 @@ from pareto.analysis.fronts.front import fronts
 from pareto.analysis.fronts.objectives import DEFAULT, chosen
 from pareto.analysis.fronts.where import Where
 from pareto.analysis.naming import LETTERS, SIMULATED, count, some
-from pareto.analysis.points import BUT_CODEC, CONDITION, competing
 from pareto.analysis.prediction import compared
 from pareto.analysis.prediction.network import Network, networks
 from pareto.analysis.runs import requests
 from pareto.analysis.runs.load import Joined, Run, Runs, joined, links
 from pareto.analysis.runs.manifest import common_profiles, within
+from pareto.analysis.runs.points import BUT_CODEC, CONDITION, competing
+from pareto.analysis.runs.standing import measured_again, sentences, status_words
 from pareto.analysis.runs.struck import with_struck
-from pareto.analysis.standing import measured_again, sentences, status_words
 from pareto.analysis.statistics import host_load, noise, stability, testbeds
 from pareto.analysis.statistics.doubt import Doubt, cures
 from pareto.analysis.wording import place

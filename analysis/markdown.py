@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from pareto.analysis.figures.shown import worth_showing
 from pareto.analysis.findings import Findings
-from pareto.analysis.points import CONDITION
+from pareto.analysis.runs.points import CONDITION
 from pareto.analysis.tables.columns import Framed
 from pareto.analysis.tables.front import codecs_tables, overhead_tables
 from pareto.analysis.tables.overview import MOST_ROWS, of_each, overview

@@ -12,10 +12,10 @@ from jinja2 import Environment, StrictUndefined
 
 from pareto.analysis import allocators
 from pareto.analysis.naming import SIMULATED, count, family, listed, transports
-from pareto.analysis.points import CELL, cuts
 from pareto.analysis.runs.load import Joined, links
 from pareto.analysis.runs.manifest import directions, section, sessions, within
-from pareto.analysis.standing import stands, status_words
+from pareto.analysis.runs.points import CELL, cuts
+from pareto.analysis.runs.standing import stands, status_words
 from pareto.analysis.statistics.samples import LEAST_VALUES
 from pareto.basics.escaping import short
 from pareto.remote.link.units import duration, percent, rate

@@ -17,9 +17,9 @@ from pareto.analysis.comparing.between_runs import compare as compare
 from pareto.analysis.figures.shown import worth_showing
 from pareto.analysis.findings import Findings, Options
 from pareto.analysis.fronts.objectives import DEFAULT
-from pareto.analysis.points import CONDITION
 from pareto.analysis.prediction.network import Network
 from pareto.analysis.runs.load import Runs, joined
+from pareto.analysis.runs.points import CONDITION
 from pareto.analysis.tables.advice import advice_table
 from pareto.analysis.tables.compare import compare_table
 from pareto.analysis.tables.front import codecs_tables

@@ -15,8 +15,8 @@ from pareto.analysis.figures.shown import GONE, KINDS, MOST_CONDITIONS, drawings
 from pareto.analysis.findings import Findings, Options, find
 from pareto.analysis.fronts.front import KEPT
 from pareto.analysis.naming import digest
-from pareto.analysis.points import CONDITION
 from pareto.analysis.runs.load import Runs, folders
+from pareto.analysis.runs.points import CONDITION
 from pareto.analysis.tables import latex
 from pareto.basics import files
 from pareto.protocol.errors import UserError

@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from pareto.analysis.naming import cell_title
-from pareto.analysis.points import CONDITION, NONE
+from pareto.analysis.runs.points import CONDITION, NONE
 from pareto.analysis.runs.requests import COLUMNS, request_latencies
 from pareto.analysis.wording import interval
 from pareto.protocol.errors import UserError

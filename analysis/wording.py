@@ -8,7 +8,7 @@ from typing import Any
 
 from pareto.analysis.fronts.quality import SAME_OUTPUT, WORDS
 from pareto.analysis.fronts.quality import percent as percent_of
-from pareto.analysis.points import NONE, cuts
+from pareto.analysis.runs.points import NONE, cuts
 from pareto.remote.link.units import digits_of, nbytes, percent
 
 EDGE = "all on the edge"

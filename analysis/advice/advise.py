@@ -14,15 +14,14 @@ from pareto.analysis.advice.observed import CELL, OVER_ENGINES, WORK, WORKLOAD, 
 from pareto.analysis.advice.predict import Ensemble, Validation, advisable, validate
 from pareto.analysis.advice.ranking import TOSS_UP, Ranking, answer, ranking
 from pareto.analysis.advice.rivals import Tried, with_bytes
-from pareto.analysis.engines import work_names
 from pareto.analysis.fronts.cells import BOUNDS
 from pareto.analysis.fronts.quality import LIMITS
 from pareto.analysis.fronts.where import Where
 from pareto.analysis.naming import unusual
-from pareto.analysis.points import CONDITION, NO_CODEC, competing, cuts, pooled
 from pareto.analysis.prediction.network import Network, networks
 from pareto.analysis.runs.manifest import input_type
-from pareto.analysis.standing import stands
+from pareto.analysis.runs.points import CONDITION, NO_CODEC, competing, cuts, pooled, work_names
+from pareto.analysis.runs.standing import stands
 from pareto.analysis.statistics.noise import floors
 from pareto.analysis.wording import ALONE, EDGE, KEEP, SERVER, more
 from pareto.protocol.errors import UserError

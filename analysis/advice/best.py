@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 
 from pareto.analysis.advice.predict import Predictor
-from pareto.analysis.points import cuts
 from pareto.analysis.prediction.network import Network
+from pareto.analysis.runs.points import cuts
 
 SAME, CLOSE, OTHER = "same", "close", "other"
 """A prediction names the point measured best; another whose interval overlaps or is not known; another."""

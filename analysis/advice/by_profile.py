@@ -10,16 +10,15 @@ import pandas as pd
 
 from pareto.analysis.advice.advise import of_model
 from pareto.analysis.advice.observed import WORKLOAD, workloads
-from pareto.analysis.engines import EAGER
 from pareto.analysis.fronts.where import Where
 from pareto.analysis.model_profile import read
-from pareto.analysis.points import NO_CODEC, cuts
 from pareto.analysis.prediction.compared import in_run, unfit
 from pareto.analysis.prediction.forecast import AUTO
 from pareto.analysis.prediction.network import Network, networks
 from pareto.analysis.prediction.predicted import CONSTRAINED
 from pareto.analysis.runs.load import Joined
-from pareto.analysis.standing import stands
+from pareto.analysis.runs.points import EAGER, NO_CODEC, cuts
+from pareto.analysis.runs.standing import stands
 from pareto.protocol.errors import UserError
 
 

@@ -14,8 +14,8 @@ from pareto.analysis.advice.crossovers import RATES_BPS, STEPS, crossing_interva
 from pareto.analysis.advice.observed import OVER_CODECS, observe, workloads
 from pareto.analysis.advice.predict import Ensemble, Predictor, advisable
 from pareto.analysis.fronts.quality import SAME_OUTPUT, WORDS, is_none, span
-from pareto.analysis.points import NO_CODEC, NONE, STANDS_FOR
 from pareto.analysis.prediction.network import Network, networks
+from pareto.analysis.runs.points import NO_CODEC, NONE, STANDS_FOR
 from pareto.analysis.schema import BETWEEN
 from pareto.analysis.statistics.noise import Floors, floors
 from pareto.analysis.statistics.samples import Bools, Floats, interval

@@ -10,9 +10,8 @@ from pareto.analysis.advice.observed import CELL, WORK
 from pareto.analysis.advice.predict import Ensemble
 from pareto.analysis.advice.ranking import TOSS_UP, Ranking, ranking
 from pareto.analysis.advice.rivals import Tried
-from pareto.analysis.engines import EAGER
-from pareto.analysis.points import NONE, nothing_crosses
 from pareto.analysis.prediction.network import Network
+from pareto.analysis.runs.points import EAGER, NONE, nothing_crosses
 from pareto.analysis.wording import more
 from pareto.protocol.errors import UserError
 from pareto.remote.link.units import duration

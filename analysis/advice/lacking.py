@@ -13,8 +13,8 @@ from pareto.analysis.advice.rivals import FIGURES, MOST_NAMED, Tried, with_bytes
 from pareto.analysis.fronts.objectives import chosen
 from pareto.analysis.fronts.where import Where
 from pareto.analysis.naming import condition_title, some
-from pareto.analysis.points import BUT_CODEC, CELL, CONDITION, NONE, in_every_codec
 from pareto.analysis.prediction.network import Network
+from pareto.analysis.runs.points import BUT_CODEC, CELL, CONDITION, NONE, in_every_codec
 from pareto.analysis.statistics.doubt import Doubt
 from pareto.analysis.statistics.posterior import FAIR_CHANCE
 from pareto.analysis.statistics.samples import Bools, Floats

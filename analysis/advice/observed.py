@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pareto.analysis.engines import work_names
 from pareto.analysis.fronts import quality
 from pareto.analysis.naming import backends
-from pareto.analysis.points import (
+from pareto.analysis.prediction.network import Network
+from pareto.analysis.runs.points import (
     AT_WORK,
     CONDITION,
     NO_CODEC,
@@ -24,9 +24,9 @@ from pareto.analysis.points import (
     order,
     pooled,
     round_of,
+    work_names,
 )
-from pareto.analysis.prediction.network import Network
-from pareto.analysis.standing import stands
+from pareto.analysis.runs.standing import stands
 from pareto.analysis.statistics.samples import Bools, Floats, Ints
 from pareto.protocol.constants import GOODPUT
 
@@ -37,7 +37,7 @@ OVER_CODECS = [name for name in WORKLOAD if name != "codec"]
 OVER_ENGINES = [name for name in WORKLOAD if name != "engine"]
 """The same where it chooses an engine."""
 WORK = "work"
-"""The column of the engines at work (`analysis.engines.work_names`), if advice chooses one; else empty text."""
+"""The column of the engines at work (`runs.points.work_names`), if advice chooses one; else empty text."""
 CELL = ["codec", "engine", "backend", "point"]
 """Columns that tell the cells of one workload apart. `engine` is empty text where advice chooses none."""
 KEPT = (
@@ -79,7 +79,7 @@ class Observed:
     """The measurements of one workload.
 
     cells: a row a cell: the workload, engine, backend, point, point_name, medians of `KEPT`, and its accuracy
-    (`analysis.fronts.quality`). A point where nothing crosses is one cell without a backend (`analysis.points.pooled`).
+    (`analysis.fronts.quality`). A point where nothing crosses is one cell without a backend (`runs.points.pooled`).
     trials: a row a valid trial: netem, its cell and round by number, repeat (which one of the cell in the round), and
 
     - latency_s, throughput_ips: as measured. work_s: what is not the network's: stages and serialization.

@@ -21,12 +21,12 @@ import pandas as pd
 
 from pareto.analysis.advice.observed import Observed, observe, workloads
 from pareto.analysis.costs import MIN_PAYLOADS, slope
-from pareto.analysis.points import NONE, cuts
 from pareto.analysis.prediction import formula
 from pareto.analysis.prediction.compared import Errors
 from pareto.analysis.prediction.formula import Conditions, Payloads, Values
 from pareto.analysis.prediction.network import Network, networks
-from pareto.analysis.standing import stands
+from pareto.analysis.runs.points import NONE, cuts
+from pareto.analysis.runs.standing import stands
 from pareto.analysis.statistics.noise import Floors, floor_of
 from pareto.analysis.statistics.samples import Bools, Floats, Ints
 from pareto.protocol.constants import MOST_IN_FLIGHT

@@ -18,8 +18,8 @@ from pareto.analysis.advice.rivals import Rival, Tried, sentence
 from pareto.analysis.fronts import quality
 from pareto.analysis.fronts.where import Where
 from pareto.analysis.naming import count
-from pareto.analysis.points import NONE, cuts
 from pareto.analysis.prediction.network import UNSHAPED, Network
+from pareto.analysis.runs.points import NONE, cuts
 from pareto.analysis.statistics import posterior, significance
 from pareto.analysis.statistics.samples import Bools, Floats
 from pareto.analysis.wording import EDGE, SERVER, doing, order, place, sent

@@ -14,10 +14,10 @@ from pareto.analysis.advice.predict import Predictor
 from pareto.analysis.fronts.cells import BOUNDS
 from pareto.analysis.fronts.where import Where
 from pareto.analysis.naming import listed, some
-from pareto.analysis.points import BUT_CODEC, CONDITION, NO_CODEC, NONE, competing, cuts, nothing_crosses
 from pareto.analysis.prediction.formula import Conditions, Payloads, Values, carrying_s, occupied_s
 from pareto.analysis.prediction.network import Network
-from pareto.analysis.standing import stands
+from pareto.analysis.runs.points import BUT_CODEC, CONDITION, NO_CODEC, NONE, competing, cuts, nothing_crosses
+from pareto.analysis.runs.standing import stands
 from pareto.analysis.statistics.samples import Floats
 from pareto.analysis.wording import place
 from pareto.protocol.constants import GOODPUT

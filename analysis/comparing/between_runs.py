@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from pareto.analysis import standing
 from pareto.analysis.comparing import sentences
 from pareto.analysis.comparing.changes import changes
 from pareto.analysis.comparing.settings import differences as settings_that_differ
@@ -22,7 +21,10 @@ from pareto.analysis.fronts.energy import with_middle
 from pareto.analysis.fronts.front import front
 from pareto.analysis.fronts.objectives import DEFAULT
 from pareto.analysis.naming import SIMULATED, USUAL, cell_title, condition_title, count
-from pareto.analysis.points import (
+from pareto.analysis.runs import standing
+from pareto.analysis.runs.load import Runs, folders, load, stages
+from pareto.analysis.runs.manifest import manifest
+from pareto.analysis.runs.points import (
     CELL,
     CONDITION,
     NONE,
@@ -33,11 +35,9 @@ from pareto.analysis.points import (
     pooled,
     sorted_cells,
 )
-from pareto.analysis.runs.load import Runs, folders, load, stages
-from pareto.analysis.runs.manifest import manifest
 from pareto.analysis.runs.setups import Setups
+from pareto.analysis.runs.standing import stands
 from pareto.analysis.runs.struck import struck
-from pareto.analysis.standing import stands
 from pareto.analysis.statistics import significance
 from pareto.analysis.statistics.samples import Floats
 from pareto.protocol.errors import UserError

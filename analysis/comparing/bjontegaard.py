@@ -14,7 +14,7 @@ from scipy.interpolate import PchipInterpolator
 
 from pareto.analysis.fronts.indicators import nondominated
 from pareto.analysis.fronts.quality import GROUP, WORDS, codec_name, is_none
-from pareto.analysis.points import AT_WORK, NONE
+from pareto.analysis.runs.points import AT_WORK, NONE
 from pareto.analysis.statistics.samples import OUTSIDE, Floats
 
 LEAST_POINTS = 4

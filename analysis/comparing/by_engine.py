@@ -9,9 +9,8 @@ from typing import NamedTuple
 import pandas as pd
 
 from pareto.analysis.comparing.paired import ALL, SIDES
-from pareto.analysis.engines import EAGER, of_role
 from pareto.analysis.naming import unusual
-from pareto.analysis.points import CONDITION
+from pareto.analysis.runs.points import CONDITION, EAGER, of_role
 from pareto.analysis.statistics.samples import interval
 from pareto.analysis.wording import percentage
 from pareto.remote.link.units import duration

@@ -20,7 +20,7 @@ from pareto.analysis.fronts.indicators import (
 )
 from pareto.analysis.fronts.objectives import DEFAULT
 from pareto.analysis.naming import cell_names
-from pareto.analysis.points import CONDITION
+from pareto.analysis.runs.points import CONDITION
 from pareto.analysis.statistics.samples import LEAST_VALUES, Bools
 
 CHANGES = ["enter", "may_enter", "leave", "may_leave", "stay", "may_stay"]

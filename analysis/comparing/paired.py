@@ -11,10 +11,19 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from pareto.analysis.engines import EAGER, at_work
 from pareto.analysis.naming import transports
-from pareto.analysis.points import BUT_CODEC, CONDITION, NO_CODEC, NONE, ROUND, controls, cuts
-from pareto.analysis.standing import stands
+from pareto.analysis.runs.points import (
+    BUT_CODEC,
+    CONDITION,
+    EAGER,
+    NO_CODEC,
+    NONE,
+    ROUND,
+    at_work,
+    controls,
+    cuts,
+)
+from pareto.analysis.runs.standing import stands
 from pareto.analysis.statistics import significance
 from pareto.analysis.statistics.noise import Floors, floor_of, floors
 from pareto.analysis.statistics.samples import LEAST_VALUES, OUTSIDE, Floats, Ints

@@ -18,9 +18,9 @@ from pareto.analysis.fronts.cells import cells
 from pareto.analysis.fronts.indicators import nondominated
 from pareto.analysis.fronts.where import Where
 from pareto.analysis.naming import cell_name, condition_title
-from pareto.analysis.points import CELL, CONDITION, ROUND, competing, in_every_codec, pooled
 from pareto.analysis.runs.load import Runs, load
-from pareto.analysis.standing import stands
+from pareto.analysis.runs.points import CELL, CONDITION, ROUND, competing, in_every_codec, pooled
+from pareto.analysis.runs.standing import stands
 from pareto.analysis.statistics import significance
 
 HOLDS, FAILS, UNSURE = "holds", "does not hold", "not sure"

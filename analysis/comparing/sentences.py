@@ -11,7 +11,7 @@ import pandas as pd
 from pareto.analysis.comparing.paired import ALL
 from pareto.analysis.fronts.quality import codec_name
 from pareto.analysis.naming import condition_title, count, transport
-from pareto.analysis.points import CONDITION
+from pareto.analysis.runs.points import CONDITION
 from pareto.analysis.statistics import significance
 from pareto.analysis.wording import ms, percentage
 

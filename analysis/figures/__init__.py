@@ -69,7 +69,7 @@ def attribution(df: pd.DataFrame, ax: Any = None, *, backend: str = "", **look: 
     >>> attribution(example(), backend="rpc").axes[0].get_ylabel()
     'latency (ms)'
     """
-    from pareto.analysis.points import NONE
+    from pareto.analysis.runs.points import NONE
     from pareto.protocol.errors import UserError
 
     rows = _rows(df)
@@ -127,7 +127,7 @@ def paired(df: pd.DataFrame, ax: Any = None, *, what: What = "backend", **look: 
     engine against eager if it is "engine". `df`: trials.
     """
     from pareto.analysis.comparing.paired import paired as pairs
-    from pareto.analysis.points import BUT_CODEC
+    from pareto.analysis.runs.points import BUT_CODEC
 
     rows = _rows(df, [name for name in BUT_CODEC if name != what])
     return _drawn("point_figures:paired", ax, look, rows, pairs=pairs(df, what), trials=df, what=what)
@@ -152,7 +152,7 @@ def _front(
 def _rows(df: pd.DataFrame, alike: list[str] | None = None) -> pd.DataFrame:
     """The front. Raises `UserError` if a column that is to be the same has several values, or nothing was measured."""
     from pareto.analysis.fronts.front import front as front_of
-    from pareto.analysis.points import BUT_CODEC
+    from pareto.analysis.runs.points import BUT_CODEC
     from pareto.protocol.errors import UserError
 
     rows = front_of(df) if "status" in df else df

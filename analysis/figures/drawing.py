@@ -24,7 +24,7 @@ import pandas as pd
 from pareto.analysis import methods
 from pareto.analysis.figures.look import PAGE, chosen, left_out
 from pareto.analysis.naming import IN_WORDS, USUAL, digest, file_stem, levels
-from pareto.analysis.points import CELL, struck_off
+from pareto.analysis.runs.points import CELL, struck_off
 from pareto.basics import files
 from pareto.basics.escaping import short
 from pareto.protocol.errors import UserError

@@ -20,7 +20,7 @@ from pareto.analysis.figures.style import NEUTRAL, Series, entry, evenly, faded
 from pareto.analysis.fronts import energy, quality
 from pareto.analysis.fronts.indicators import staircase
 from pareto.analysis.naming import IN_WORDS, cell_name, point_label, some, subject
-from pareto.analysis.points import BUT_CODEC, CONDITION, NONE, cuts, each_once, undivided
+from pareto.analysis.runs.points import BUT_CODEC, CONDITION, NONE, cuts, each_once, undivided
 from pareto.analysis.statistics.samples import Floats
 
 MARKER_PT = 4.5

@@ -20,7 +20,7 @@ from pareto.analysis.figures.look import WIDTHS_IN, chosen, left_out
 from pareto.analysis.figures.marks import ends, is_logarithmic
 from pareto.analysis.figures.style import SMALL_PT, Printed, Series, every_series
 from pareto.analysis.naming import SIMULATED, time_unit
-from pareto.analysis.points import BUT_CODEC, order
+from pareto.analysis.runs.points import BUT_CODEC, order
 from pareto.analysis.statistics.samples import Floats
 from pareto.protocol.errors import UserError
 

@@ -29,8 +29,8 @@ from pareto.analysis.findings import Findings
 from pareto.analysis.fronts import quality
 from pareto.analysis.fronts.where import Where
 from pareto.analysis.naming import LETTERS, family, listed, place, some, transport
-from pareto.analysis.points import NO_CODEC, NONE, cuts, each_once, in_every_codec
 from pareto.analysis.prediction.network import Network, networks
+from pareto.analysis.runs.points import NO_CODEC, NONE, cuts, each_once, in_every_codec
 from pareto.analysis.statistics.samples import Floats
 from pareto.protocol.errors import UserError
 

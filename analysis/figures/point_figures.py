@@ -13,16 +13,15 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
 
 from pareto.analysis.comparing.paired import ALL, KEYS, MIN_BLOCKS, What, compared
-from pareto.analysis.engines import EAGER
 from pareto.analysis.figures import layout, style
 from pareto.analysis.figures.drawing import Nothing, Told, told
 from pareto.analysis.figures.layout import MANY, On, Scheme
 from pareto.analysis.figures.style import LEVEL_COLOURS, LINES, MARKERS, Series, entry
 from pareto.analysis.fronts.quality import codec_name, is_none
 from pareto.analysis.naming import backends, levels, subject
-from pareto.analysis.points import AT_WORK, CELL, cuts, hosts
 from pareto.analysis.runs.manifest import within
-from pareto.analysis.standing import stands
+from pareto.analysis.runs.points import AT_WORK, CELL, EAGER, cuts, hosts
+from pareto.analysis.runs.standing import stands
 
 SIGNIFICANT, INTERVAL, RANGE = "significant", "95 % interval", "range"
 MARKS = {

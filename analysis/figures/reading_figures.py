@@ -20,11 +20,11 @@ from pareto.analysis.figures.drawing import Nothing, Told, in_few_words, told
 from pareto.analysis.figures.layout import On, Scheme
 from pareto.analysis.figures.style import ALARM, GREY, LEVEL_COLOURS, LINES, NEUTRAL, SMALL_PT, entry
 from pareto.analysis.naming import count, place, some, subject
-from pareto.analysis.points import AT_WORK, CELL, NO_CODEC, NONE, each_once
 from pareto.analysis.runs.load import ONE_LINK
+from pareto.analysis.runs.points import AT_WORK, CELL, NO_CODEC, NONE, each_once
 from pareto.analysis.runs.requests import QUANTILES, latencies_s, request_files
+from pareto.analysis.runs.standing import stands
 from pareto.analysis.schema import cell_name
-from pareto.analysis.standing import stands
 from pareto.analysis.statistics.samples import Floats, needed
 from pareto.protocol.errors import UserError
 

@@ -10,7 +10,7 @@ import pandas as pd
 
 from pareto.analysis.figures.drawing import Drawing, testbeds
 from pareto.analysis.findings import Findings, figure_name
-from pareto.analysis.points import BUT_CODEC, CONDITION, competing
+from pareto.analysis.runs.points import BUT_CODEC, CONDITION, competing
 from pareto.basics.escaping import short
 
 KINDS = (

@@ -22,7 +22,7 @@ from matplotlib.lines import Line2D
 
 from pareto.analysis.figures.look import WIDTHS_IN, Look, chosen
 from pareto.analysis.naming import backends, levels
-from pareto.analysis.points import BUT_CODEC, NONE, order
+from pareto.analysis.runs.points import BUT_CODEC, NONE, order
 from pareto.basics import files
 from pareto.protocol.errors import UserError
 

@@ -16,7 +16,7 @@ from pareto.analysis.figures.drawing import POINT, Nothing, Told, told
 from pareto.analysis.figures.layout import On, Scheme
 from pareto.analysis.figures.style import NEUTRAL, SMALL_PT, Series, entry, evenly, stage_look
 from pareto.analysis.naming import subject
-from pareto.analysis.points import CELL, NONE, each_once, undivided
+from pareto.analysis.runs.points import CELL, NONE, each_once, undivided
 
 MOST_BARS = 64
 """With more bars only those of the points that matter are drawn."""

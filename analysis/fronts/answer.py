@@ -11,7 +11,8 @@ import pandas as pd
 from pareto.analysis.fronts import shared_rounds
 from pareto.analysis.fronts.indicators import PLANE, nondominated, reference_for, volume
 from pareto.analysis.fronts.objectives import DEFAULT, chosen
-from pareto.analysis.points import (
+from pareto.analysis.runs.manifest import sessions, within
+from pareto.analysis.runs.points import (
     CELL,
     CONDITION,
     NONE,
@@ -21,8 +22,7 @@ from pareto.analysis.points import (
     pooled,
     sorted_cells,
 )
-from pareto.analysis.runs.manifest import sessions, within
-from pareto.analysis.standing import stands
+from pareto.analysis.runs.standing import stands
 from pareto.analysis.statistics.samples import Floats, Ints
 
 COLUMNS = [*CONDITION, "run", "search", "trials", "took_s", "cells", "on_front", "hypervolume_share"]

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from pareto.analysis.fronts import energy, quality
-from pareto.analysis.points import (
+from pareto.analysis.runs.points import (
     AT_WORK,
     CELL,
     CONDITION,
@@ -21,7 +21,7 @@ from pareto.analysis.points import (
     order,
     sorted_cells,
 )
-from pareto.analysis.standing import fewest, stands
+from pareto.analysis.runs.standing import fewest, stands
 from pareto.analysis.statistics.samples import LEAST_VALUES, Ints, flagged
 from pareto.analysis.statistics.significance import median_intervals, padded
 
@@ -64,7 +64,7 @@ def cells(trials: pd.DataFrame) -> pd.DataFrame:
     """One row per cell (`CONDITION`, backend, point), sorted by them, points by their cuts.
 
     The columns of `analysis.fronts.front.front` that say what was measured: all but those of the constraint, the
-    front and the resamples. Only figures that can be trusted count (`analysis.standing`).
+    front and the resamples. Only figures that can be trusted count (`runs.standing`).
     """
     number = trials.groupby(CELL, dropna=False, observed=True).ngroup().to_numpy()
     is_ok = stands(trials).to_numpy()

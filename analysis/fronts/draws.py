@@ -18,7 +18,7 @@ from pareto.analysis.fronts.cells import ACTIVES, EFFICIENCIES, ENERGIES, MEDIAN
 from pareto.analysis.fronts.objectives import Objective, chosen
 from pareto.analysis.fronts.where import Where
 from pareto.analysis.naming import transports
-from pareto.analysis.points import (
+from pareto.analysis.runs.points import (
     BUT_CODEC,
     CELL,
     CONDITION,
@@ -33,7 +33,7 @@ from pareto.analysis.points import (
     round_of,
     searched,
 )
-from pareto.analysis.standing import stands
+from pareto.analysis.runs.standing import stands
 from pareto.analysis.statistics import posterior
 from pareto.analysis.statistics.noise import floor_of, floors, spread_of
 from pareto.analysis.statistics.posterior import FAIR_CHANCE
@@ -318,7 +318,7 @@ def resampled(ok: pd.DataFrame, columns: Sequence[str], resamples: int = 2000, s
 
 
 def _blocks(ok: pd.DataFrame, cell: Ints) -> Ints:
-    """The number of each trial's round (`analysis.points.ROUND`); a repetition counts as a round more."""
+    """The number of each trial's round (`runs.points.ROUND`); a repetition counts as a round more."""
     block = round_of(ok).to_numpy()
     if len(np.unique(block * (cell.max(initial=0) + 1) + cell)) < len(ok):
         repeat = pd.Series(cell).groupby([block, cell]).cumcount().to_numpy()

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pareto.analysis.points import TRIAL, hosts
 from pareto.analysis.runs.manifest import sessions, within
+from pareto.analysis.runs.points import TRIAL, hosts
 from pareto.analysis.statistics.samples import Floats
 
 EDGE, MIDDLE, SERVER = DEVICES = "edge", "middle", "server"

@@ -11,7 +11,7 @@ import pandas as pd
 
 from pareto.analysis.fronts.draws import RESAMPLES, Draws, prepared
 from pareto.analysis.fronts.objectives import DEFAULT, Objective
-from pareto.analysis.points import CONDITION
+from pareto.analysis.runs.points import CONDITION
 from pareto.analysis.statistics.samples import LEAST_VALUES, OUTSIDE, Bools, Floats, Ints
 from pareto.protocol.errors import UserError
 

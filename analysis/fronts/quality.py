@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 
 from pareto.analysis.naming import NONE, unusual
-from pareto.analysis.points import AT_WORK
 from pareto.analysis.runs.manifest import within
+from pareto.analysis.runs.points import AT_WORK
 from pareto.analysis.statistics import shares
 from pareto.analysis.statistics.samples import Bools, Floats
 

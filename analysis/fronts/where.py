@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from pareto.analysis.points import CONDITION, NONE
+from pareto.analysis.runs.points import CONDITION, NONE
 from pareto.analysis.statistics.samples import Bools
 from pareto.protocol.errors import UserError
 

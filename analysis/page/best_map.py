@@ -17,8 +17,8 @@ from pareto.analysis.advice.predict import Predictor, Validation, margin_on_grid
 from pareto.analysis.advice.rivals import absent
 from pareto.analysis.findings import Findings
 from pareto.analysis.naming import cell_name
-from pareto.analysis.points import NONE
 from pareto.analysis.prediction.network import networks
+from pareto.analysis.runs.points import NONE
 from pareto.analysis.statistics.samples import Bools, Floats
 from pareto.analysis.wording import order
 from pareto.protocol.errors import UserError

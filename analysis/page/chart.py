@@ -12,7 +12,7 @@ import pandas as pd
 
 from pareto.analysis.figures.marks import FILLS, STATE_WORDS, ends, is_logarithmic
 from pareto.analysis.naming import ANY, cell_names, time_unit
-from pareto.analysis.points import NONE
+from pareto.analysis.runs.points import NONE
 from pareto.analysis.tables.columns import UNKNOWN, sureness
 
 LATENCY = ("latency_s", "latency_low_s", "latency_high_s")

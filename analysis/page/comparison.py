@@ -15,7 +15,7 @@ from pareto.analysis.page.chart import LATENCY, THROUGHPUT, Plane, chart
 from pareto.analysis.page.conditions import MOST_CELLS
 from pareto.analysis.page.document import rendered
 from pareto.analysis.page.tables import plain
-from pareto.analysis.points import CONDITION
+from pareto.analysis.runs.points import CONDITION
 from pareto.analysis.tables.columns import by_backend
 from pareto.analysis.tables.compare import front_marks
 from pareto.basics import files

@@ -12,7 +12,7 @@ from pareto.analysis.findings import Findings, figure_name
 from pareto.analysis.naming import backend_name, backends, condition_title, time_unit
 from pareto.analysis.page.chart import chart
 from pareto.analysis.page.tables import plain
-from pareto.analysis.points import CONDITION, struck_off
+from pareto.analysis.runs.points import CONDITION, struck_off
 from pareto.analysis.tables.columns import UNKNOWN, Column, by_backend, number, sureness
 
 MOST_CELLS = 4000

@@ -19,9 +19,9 @@ from pareto.analysis.fronts.quality import in_words
 from pareto.analysis.page import tables
 from pareto.analysis.page.best_map import maps
 from pareto.analysis.page.conditions import PLANE, conditions
-from pareto.analysis.points import CONDITION
 from pareto.analysis.runs.manifest import section
-from pareto.analysis.standing import stands, status_words
+from pareto.analysis.runs.points import CONDITION
+from pareto.analysis.runs.standing import stands, status_words
 from pareto.analysis.tables.testbeds import testbeds_table
 from pareto.basics import files
 from pareto.basics.escaping import terminal

@@ -12,10 +12,10 @@ from pareto.analysis.costs import payload_share
 from pareto.analysis.findings import Findings
 from pareto.analysis.fronts.answer import summaries
 from pareto.analysis.naming import condition_title, time_unit
-from pareto.analysis.points import CONDITION
 from pareto.analysis.runs.comparable import NOT_SET, chosen, made, measured, remarks, words
 from pareto.analysis.runs.load import Run
 from pareto.analysis.runs.manifest import section
+from pareto.analysis.runs.points import CONDITION
 from pareto.analysis.tables.columns import UNKNOWN, Column, number
 from pareto.analysis.tables.front import overhead_columns
 

@@ -12,14 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from pareto.analysis.engines import EAGER
 from pareto.analysis.model_profile import ModelProfile, read
 from pareto.analysis.naming import NONE, SIMULATED, cell_title, condition_title, count, transport
-from pareto.analysis.points import CELL, CONDITION, cuts
 from pareto.analysis.prediction import forecast
 from pareto.analysis.prediction.forecast import Slack
 from pareto.analysis.prediction.network import Network, networks
 from pareto.analysis.runs.manifest import directions, section, within
+from pareto.analysis.runs.points import CELL, CONDITION, EAGER, cuts
 from pareto.analysis.statistics.doubt import Doubt
 from pareto.analysis.statistics.samples import Floats
 from pareto.basics import files

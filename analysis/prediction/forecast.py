@@ -17,11 +17,11 @@ from itertools import pairwise
 import numpy as np
 
 from pareto.analysis.backend_cost import BackendCost
-from pareto.analysis.engines import EAGER, of_role
 from pareto.analysis.model_profile import ModelProfile, UnitTimes
 from pareto.analysis.prediction.choose import Chain
 from pareto.analysis.prediction.formula import Conditions
 from pareto.analysis.prediction.network import Network
+from pareto.analysis.runs.points import EAGER, of_role
 from pareto.analysis.statistics.samples import Floats, Ints
 from pareto.protocol.constants import (
     BURST,

@@ -12,10 +12,10 @@ import pandas as pd
 
 from pareto.analysis.fronts.where import Where
 from pareto.analysis.model_profile import ModelProfile
-from pareto.analysis.points import NONE
 from pareto.analysis.prediction import choose, forecast
 from pareto.analysis.prediction.forecast import AUTO, Forecast, Slack
 from pareto.analysis.prediction.network import Network
+from pareto.analysis.runs.points import NONE
 from pareto.analysis.statistics.samples import Ints
 from pareto.analysis.wording import EDGE, SERVER
 from pareto.protocol.errors import UserError

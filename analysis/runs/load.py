@@ -19,9 +19,9 @@ from pareto.analysis.runs import reading
 from pareto.analysis.runs.comparable import differing, recorded, remarks, told
 from pareto.analysis.runs.manifest import read_manifest, within
 from pareto.analysis.runs.setups import Setups, setups
+from pareto.analysis.runs.standing import bounded, stands, trusted
 from pareto.analysis.runs.struck import marked, struck
 from pareto.analysis.schema import CELL, LINKS, STAGES, TRIALS, Table
-from pareto.analysis.standing import bounded, stands, trusted
 from pareto.basics import files
 from pareto.basics.escaping import short
 from pareto.protocol.errors import UserError
@@ -108,9 +108,9 @@ def load(runs: Runs) -> pd.DataFrame:
 
     `runs` is a path, a text, a pattern (`results/*`) or several of them: as `folders` takes them. Columns are those of
     `analysis.schema.TRIALS`: text (empty text where nothing was written; `point` is text too, to be sorted by
-    `analysis.points.order`), whole numbers for batch_size and round, floats for every measurement (NaN = not measured).
+    `runs.points.order`), whole numbers for batch_size and round, floats for every measurement (NaN = not measured).
     Factors that an earlier version did not have are as it did (`USUAL`), and an empty `run` becomes the folder's name.
-    Where a trial counts for one of its two figures alone, what must not be trusted is empty (`analysis.standing`). A
+    Where a trial counts for one of its two figures alone, what must not be trusted is empty (`runs.standing`). A
     last line that a killed writer left unfinished is left out. Where a run was a search, `settled` says what it struck
     off (`analysis.runs.struck`). Then `setup`: empty, or which trials must not be pooled with others, as
     `analysis.runs.setups` tells them apart. Differences are logged, and where a file has a trial of a cell and round

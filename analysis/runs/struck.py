@@ -9,8 +9,8 @@ import pandas as pd
 
 from pareto.analysis.fronts.cells import cells
 from pareto.analysis.naming import USUAL
-from pareto.analysis.points import CELL, MEASURED, NONE, SETTLED, is_struck, order, pooled, sorted_cells
 from pareto.analysis.runs import reading
+from pareto.analysis.runs.points import CELL, MEASURED, NONE, SETTLED, is_struck, order, pooled, sorted_cells
 from pareto.analysis.runs.setups import Setups
 from pareto.analysis.schema import STRUCK
 

@@ -7,11 +7,10 @@ from typing import Any
 
 import pandas as pd
 
-from pareto.analysis.engines import of_role
 from pareto.analysis.naming import USUAL, cell_title, listed
-from pareto.analysis.points import CELL, TRIAL
 from pareto.analysis.runs.manifest import directions, section, sessions, within
-from pareto.analysis.standing import stands
+from pareto.analysis.runs.points import CELL, TRIAL, of_role
+from pareto.analysis.runs.standing import stands
 from pareto.analysis.statistics.doubt import AGAIN, GOVERNOR, PROGRAMS, Doubt
 from pareto.remote.link.units import duration, percent
 

@@ -16,9 +16,9 @@ import numpy as np
 import pandas as pd
 
 from pareto.analysis.naming import count, transport, unusual
-from pareto.analysis.points import CELL, CONDITION, ROUND, round_of
+from pareto.analysis.runs.points import CELL, CONDITION, ROUND, round_of
 from pareto.analysis.runs.requests import request_files, spread_within
-from pareto.analysis.standing import stands
+from pareto.analysis.runs.standing import stands
 from pareto.analysis.statistics.samples import Floats, Ints
 
 OF = ["model", "engine", "prefetch_asked", "allocator", "setup"]

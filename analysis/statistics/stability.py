@@ -13,8 +13,8 @@ import pandas as pd
 from scipy.stats import kendalltau, theilslopes
 
 from pareto.analysis.naming import cell_name, cell_title, condition_title, count
-from pareto.analysis.points import CONDITION, TRIAL
-from pareto.analysis.standing import stands
+from pareto.analysis.runs.points import CONDITION, TRIAL
+from pareto.analysis.runs.standing import stands
 from pareto.analysis.statistics import significance
 from pareto.analysis.statistics.doubt import AGAIN, GOVERNOR, PROGRAMS, THROTTLE, Doubt
 from pareto.analysis.statistics.samples import LEAST_VALUES, Floats

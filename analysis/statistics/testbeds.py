@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from pareto.analysis.points import CELL, round_of
-from pareto.analysis.standing import stands
+from pareto.analysis.runs.points import CELL, round_of
+from pareto.analysis.runs.standing import stands
 from pareto.analysis.statistics.significance import MEASURES
 
 KEY = ["model", "netem", "setup"]

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pareto.analysis.naming import backends
-from pareto.analysis.points import order
+from pareto.analysis.runs.points import order
 from pareto.basics.escaping import markdown
 
 UNKNOWN = "-"

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from pareto.analysis.comparing.between_runs import Comparison
 from pareto.analysis.naming import ANY_NOTE, backend_name, cell_names, condition_title, count, time_unit
-from pareto.analysis.points import CONDITION, NONE
+from pareto.analysis.runs.points import CONDITION, NONE
 from pareto.analysis.tables.columns import Column, by_backend, figures, framed, number, once, spans, starts
 from pareto.basics import files
 

@@ -14,7 +14,7 @@ from pareto.analysis.fronts.front import over_codecs
 from pareto.analysis.fronts.objectives import ACCURACY, DEFAULT
 from pareto.analysis.fronts.quality import LEVEL, codec_name, in_words, name_of
 from pareto.analysis.naming import ANY_NOTE, backend_name, condition_title, time_unit
-from pareto.analysis.points import AT_WORK, BUT_CODEC, CONDITION, NONE, each_once
+from pareto.analysis.runs.points import AT_WORK, BUT_CODEC, CONDITION, NONE, each_once
 from pareto.analysis.tables.columns import (
     UNKNOWN,
     Column,

@@ -22,7 +22,7 @@ from pareto.analysis.naming import (
     point_label,
     time_unit,
 )
-from pareto.analysis.points import hosts, short_step
+from pareto.analysis.runs.points import hosts, short_step
 from pareto.analysis.tables.columns import once, sureness
 from pareto.analysis.tables.overview import chosen_points
 from pareto.basics import escaping

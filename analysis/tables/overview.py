@@ -13,7 +13,7 @@ from pareto.analysis.fronts import energy
 from pareto.analysis.fronts.objectives import ACCURACY, DEFAULT, chosen
 from pareto.analysis.fronts.quality import in_words, is_none, name_of
 from pareto.analysis.naming import ANY_NOTE, backend_name, condition_title, count, time_unit, unusual
-from pareto.analysis.points import CONDITION, NONE, hosts, short_step, undivided
+from pareto.analysis.runs.points import CONDITION, NONE, hosts, short_step, undivided
 from pareto.analysis.tables.columns import UNKNOWN, Column, Framed, number, starts, sureness
 
 MOST_ROWS = 24

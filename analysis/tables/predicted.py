@@ -9,8 +9,8 @@ import pandas as pd
 
 from pareto.analysis.advice.advise import title as workload_title
 from pareto.analysis.naming import ANY_NOTE, backend_name, time_unit
-from pareto.analysis.points import NONE
 from pareto.analysis.prediction.predicted import FRONT, RULES, behind
+from pareto.analysis.runs.points import NONE
 from pareto.analysis.tables.columns import Column, Framed, framed, number
 from pareto.analysis.wording import EDGE, SERVER, more, order
 from pareto.remote.link.units import duration, percent

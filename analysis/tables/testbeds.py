@@ -8,11 +8,11 @@ from typing import Any
 
 import pandas as pd
 
-from pareto.analysis.points import round_of
 from pareto.analysis.runs.comparable import of_testbed
 from pareto.analysis.runs.load import Run
 from pareto.analysis.runs.manifest import section
-from pareto.analysis.standing import stands
+from pareto.analysis.runs.points import round_of
+from pareto.analysis.runs.standing import stands
 from pareto.analysis.statistics.significance import MEASURES
 from pareto.analysis.tables.columns import UNKNOWN, Column, Framed, figure, framed
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pareto.analysis.engines import of_role
+from pareto.analysis.runs.points import of_role
 from tests.unit import example_codecs
 
 SPEED: Mapping[str, float] = {"eager": 1.0, "onnx": 0.5, "compile": 0.8}

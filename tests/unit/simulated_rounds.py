@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from pareto.analysis.naming import USUAL
-from pareto.analysis.points import CONDITION
+from pareto.analysis.runs.points import CONDITION
 from pareto.analysis.statistics.samples import Floats
 
 FIXED = {"model": "m", "batch_size": 1, **USUAL, "setup": ""}

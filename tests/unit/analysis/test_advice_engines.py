@@ -10,10 +10,9 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.analysis.advice.advise import Answer, advise, answers
-from pareto.analysis.engines import of_role
 from pareto.analysis.fronts.front import front
-from pareto.analysis.points import CONDITION
 from pareto.analysis.prediction.network import Network
+from pareto.analysis.runs.points import CONDITION, of_role
 from pareto.protocol.errors import UserError
 from tests.unit import simulated_network as world
 from tests.unit.analysis.test_advise import shown

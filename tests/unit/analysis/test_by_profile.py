@@ -11,10 +11,10 @@ import pytest
 
 from pareto.analysis.advice.by_profile import Kept, kept
 from pareto.analysis.naming import USUAL
-from pareto.analysis.points import CONDITION
 from pareto.analysis.prediction.compared import FOLDER
 from pareto.analysis.prediction.network import Network
 from pareto.analysis.runs.load import Joined, Run
+from pareto.analysis.runs.points import CONDITION
 from tests.unit.analysis.test_model_profile import profile
 
 FAR = Network(0.1, 5e6)

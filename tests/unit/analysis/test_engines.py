@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from pareto.analysis.engines import at_work, of_role
+from pareto.analysis.runs.points import at_work, of_role
 
 
 def rows(*each: tuple[str, str, float]) -> pd.DataFrame:

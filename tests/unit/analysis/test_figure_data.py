@@ -32,8 +32,8 @@ from pareto.analysis.figures.style import Printed, styled
 from pareto.analysis.figures.time_figures import MOST_BARS
 from pareto.analysis.findings import Options, find
 from pareto.analysis.fronts.front import front
-from pareto.analysis.points import NONE, order
 from pareto.analysis.runs.load import load
+from pareto.analysis.runs.points import NONE, order
 from pareto.protocol.errors import UserError
 from pareto.remote.link.probe import GOODPUT
 from pareto.remote.link.profile import Direction, Profile

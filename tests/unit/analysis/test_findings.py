@@ -12,7 +12,7 @@ from pareto.analysis.advice.advise import Answer
 from pareto.analysis.figures.shown import drawings
 from pareto.analysis.fronts.front import front
 from pareto.analysis.page.document import html
-from pareto.analysis.points import CONDITION
+from pareto.analysis.runs.points import CONDITION
 from pareto.analysis.statistics.doubt import Doubt
 from tests.unit import example_chain
 from tests.unit.analysis.figure_runs import Reported

@@ -22,8 +22,8 @@ from pareto.analysis.figures.marks import FILLS, ends, states
 from pareto.analysis.figures.style import COLOURS, Printed, faded, styled
 from pareto.analysis.fronts.front import front
 from pareto.analysis.naming import USUAL
-from pareto.analysis.points import CONDITION
 from pareto.analysis.runs.load import load
+from pareto.analysis.runs.points import CONDITION
 from tests.unit import drawn, example_run
 from tests.unit.analysis.test_figures import example
 

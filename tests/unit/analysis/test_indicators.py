@@ -22,7 +22,7 @@ from pareto.analysis.fronts.indicators import (
     volumes_of_each,
 )
 from pareto.analysis.fronts.objectives import chosen
-from pareto.analysis.points import CONDITION
+from pareto.analysis.runs.points import CONDITION
 from pareto.analysis.statistics.samples import Bools, Floats
 from pareto.protocol.errors import UserError
 from tests.unit.simulated_rounds import tradeoffs, trials

@@ -14,10 +14,10 @@ from syrupy.assertion import SnapshotAssertion
 from pareto.analysis.comparing.between_runs import compare
 from pareto.analysis.findings import Options
 from pareto.analysis.naming import USUAL
-from pareto.analysis.points import TRIAL
 from pareto.analysis.reporting import report
 from pareto.analysis.runs import reading
 from pareto.analysis.runs.load import folders, joined, links, load, stages
+from pareto.analysis.runs.points import TRIAL
 from pareto.analysis.runs.requests import request_latencies
 from pareto.analysis.schema import LINKS, TRIALS
 from pareto.protocol.errors import UserError

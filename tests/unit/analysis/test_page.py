@@ -28,7 +28,7 @@ from pareto.analysis.findings import Findings
 from pareto.analysis.naming import cell_name
 from pareto.analysis.page import conditions, document
 from pareto.analysis.page.tables import LONG
-from pareto.analysis.points import CONDITION, TRIAL
+from pareto.analysis.runs.points import CONDITION, TRIAL
 from pareto.analysis.statistics.doubt import Doubt
 from pareto.analysis.tables.columns import sureness
 from pareto.basics.escaping import terminal

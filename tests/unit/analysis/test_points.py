@@ -18,7 +18,9 @@ from pareto.analysis.figures.shown import drawings
 from pareto.analysis.findings import Options
 from pareto.analysis.fronts.front import front
 from pareto.analysis.fronts.indicators import attainment, hypervolumes
-from pareto.analysis.points import (
+from pareto.analysis.reporting import report
+from pareto.analysis.runs.load import load
+from pareto.analysis.runs.points import (
     AT_WORK,
     NONE,
     TRIAL,
@@ -30,8 +32,6 @@ from pareto.analysis.points import (
     short_step,
     undivided,
 )
-from pareto.analysis.reporting import report
-from pareto.analysis.runs.load import load
 from pareto.analysis.statistics.stability import certainty
 from pareto.analysis.tables.columns import sureness
 from pareto.analysis.tables.latex import front_latex

@@ -10,7 +10,7 @@ from syrupy.assertion import SnapshotAssertion
 from pareto.analysis.fronts import quality
 from pareto.analysis.fronts.cells import cells
 from pareto.analysis.fronts.front import front, over_codecs
-from pareto.analysis.points import in_every_codec, pooled
+from pareto.analysis.runs.points import in_every_codec, pooled
 from tests.unit import example_engines
 from tests.unit.example_codecs import IMAGES, trials
 

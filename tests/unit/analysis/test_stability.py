@@ -16,7 +16,7 @@ import pytest
 from scipy.stats import theilslopes
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.analysis.points import CONDITION
+from pareto.analysis.runs.points import CONDITION
 from pareto.analysis.statistics import stability
 from pareto.analysis.statistics.doubt import cures
 from pareto.analysis.statistics.samples import Floats

@@ -11,13 +11,13 @@ import pandas as pd
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.analysis import standing
 from pareto.analysis.comparing.paired import paired
 from pareto.analysis.findings import find
 from pareto.analysis.fronts.answer import answers
 from pareto.analysis.fronts.front import front as front_of
-from pareto.analysis.points import pooled
+from pareto.analysis.runs import standing
 from pareto.analysis.runs.load import load
+from pareto.analysis.runs.points import pooled
 from pareto.analysis.schema import LATENCY_ONLY, THROUGHPUT_ONLY, TRIALS, status_of
 from tests.unit.example_run import PAYLOAD_KIB, trials, with_energy, write
 

@@ -17,9 +17,9 @@ from pareto.analysis.figures.drawing import conditions
 from pareto.analysis.findings import Findings, find
 from pareto.analysis.fronts.front import front
 from pareto.analysis.naming import USUAL
-from pareto.analysis.points import CELL, struck_off
 from pareto.analysis.prediction.network import Network
 from pareto.analysis.runs.load import joined, load
+from pareto.analysis.runs.points import CELL, struck_off
 from pareto.analysis.runs.struck import with_struck
 from pareto.analysis.schema import STRUCK
 from pareto.protocol.errors import UserError

@@ -30,7 +30,7 @@ from pareto.analysis.figures.style import (
     stage_look,
     styled,
 )
-from pareto.analysis.points import NONE
+from pareto.analysis.runs.points import NONE
 from pareto.protocol.errors import UserError
 from tests import REPOSITORY
 from tests.unit import drawn

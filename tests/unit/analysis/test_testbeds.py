@@ -18,9 +18,9 @@ from pareto.analysis.findings import Options
 from pareto.analysis.fronts.draws import prepared
 from pareto.analysis.fronts.front import front
 from pareto.analysis.fronts.objectives import DEFAULT
-from pareto.analysis.points import round_of
 from pareto.analysis.reporting import report
 from pareto.analysis.runs.load import load
+from pareto.analysis.runs.points import round_of
 from pareto.analysis.statistics.noise import levels
 from pareto.analysis.statistics.stability import drifts
 from pareto.analysis.statistics.testbeds import differences, sentences
