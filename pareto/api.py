@@ -32,8 +32,8 @@ from pareto.analysis.comparing import between_runs
 from pareto.analysis.comparing.between_runs import Comparison
 from pareto.analysis.findings import Findings, Options
 from pareto.analysis.notebook import of_findings
-from pareto.analysis.points import CONDITION
 from pareto.analysis.runs.load import Joined, Runs, joined
+from pareto.analysis.runs.points import CONDITION
 from pareto.commands import help as cli_help
 from pareto.commands.advise import Advised, advised, network_of
 from pareto.protocol.errors import UserError as UserError

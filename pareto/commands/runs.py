@@ -81,8 +81,8 @@ def _record(folder: Path, began: datetime, manifest: Mapping[str, Any]) -> dict[
     """A run as it is listed."""
     from pareto.analysis.runs import reading
     from pareto.analysis.runs.manifest import within
+    from pareto.analysis.runs.standing import status_words
     from pareto.analysis.schema import TRIALS
-    from pareto.analysis.standing import status_words
 
     try:
         trials = status_words(reading.read(folder, TRIALS)[0].select(["status"]).to_pandas())
