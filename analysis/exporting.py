@@ -67,9 +67,9 @@ def tables(findings: Findings) -> dict[str, pd.DataFrame]:
         for run in findings.runs
     ]
     columns = [
-        {"table": table, "column": column.name, "meaning": column.meaning}
+        {"table": table, "column": column, "meaning": meaning}
         for table, of in _MEANINGS.items()
-        for column in of.described
+        for column, meaning in of.meanings().items()
     ]
     frames = {name: getattr(findings, name) for name in FRAMES}
     frames |= {"runs": pd.DataFrame(runs), "columns": pd.DataFrame(columns)}
@@ -79,7 +79,7 @@ def tables(findings: Findings) -> dict[str, pd.DataFrame]:
 def _to_parquet(findings: Findings, path: Path) -> None:
     """Write the trials, one row each; the columns' meanings and the manifests are in the file's metadata."""
     table = pa.Table.from_pandas(findings.trials, preserve_index=False)
-    meanings = {column.name: {"meaning": column.meaning} for column in TRIALS.described if column.meaning}
+    meanings = {column: {"meaning": meaning} for column, meaning in TRIALS.meanings().items()}
     manifests = {run.folder.resolve().name: run.manifest for run in findings.runs}
     schema = pa.schema(
         [field.with_metadata(meanings.get(field.name)) for field in table.schema],

@@ -8,38 +8,21 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pareto.analysis.schema import LETTERS as LETTERS
+from pareto.analysis.schema import USUAL as USUAL
+
 if TYPE_CHECKING:
     # Whoever only asks for a name must not pay for pandas.
     import pandas as pd
 
 _TRANSPORT = re.compile(r"([^:]*)(?::([0-9]+|basic)(?![^:]))?(?::(tls)(?![^:]))?")
 """As the harness declares them (`pareto.remote.backends.registry`); a test holds the two together."""
-NONE = "none"
+NONE = USUAL["codec"]
 """The backend of a point where nothing crosses; and no codec."""
-USUAL = {
-    "codec": NONE,
-    "engine": "eager",
-    "in_flight_asked": "auto",
-    "prefetch_asked": "0",
-    "allocator": "tuned",
-}
-"""The factors of a trial, and what it did that says nothing of one: this goes without saying."""
-IN_WORDS = {
-    "codec": "codec {}",
-    "engine": "engine {}",
+IN_WORDS = {name: f"{name} {{}}" for name in ("codec", "engine", "allocator")} | {
     "in_flight_asked": "{} in flight",
     "prefetch_asked": "prefetch {}",
-    "allocator": "allocator {}",
 }
-LETTERS = {
-    "batch_size": "b",
-    "codec": "",
-    "engine": "",
-    "in_flight_asked": "d",
-    "prefetch_asked": "p",
-    "allocator": "",
-}
-"""The letters before the value of a factor in the names of files."""
 SIMULATED = "simulated"
 """A manifest's key, and the setup of its trials: nothing of such a run was measured."""
 ANY = "any"
@@ -86,7 +69,7 @@ def cell_names(rows: pd.DataFrame) -> pd.Series:
     names = backend.where(crosses, ANY)
     if "codec" in rows and rows.loc[crosses, "codec"].nunique() > 1:
         codec = rows["codec"].astype("str")
-        names = names.where(~crosses | codec.isin(["", NONE]), names + " " + codec)
+        names = names.where(~crosses | (codec == NONE), names + " " + codec)
     return names + " " + rows["point"].astype("str")
 
 
@@ -124,15 +107,11 @@ def point_label(point: int | str, name: str, *, limit: int = 16) -> str:
     names = name.split("+")
     if len(names) > 2:
         return str(point)
-    name = "+".join(_shortened(each, limit if len(names) == 1 else CUT_LIMIT) for each in names)
-    return f"{point} {name}" if name and name != str(point) else str(point)
-
-
-def _shortened(name: str, limit: int) -> str:
-    if len(name) <= limit:
-        return name
+    limit = limit if len(names) == 1 else CUT_LIMIT
     # Names share their beginning: what tells them apart is nearer to the end.
-    return f"{name[: limit // 3]}…{name[-(limit - limit // 3 - 1) :]}"
+    ends = slice(limit // 3), slice(limit // 3 + 1 - limit, None)
+    name = "+".join(each if len(each) <= limit else "…".join(each[end] for end in ends) for each in names)
+    return f"{point} {name}" if name and name != str(point) else str(point)
 
 
 def unusual(row: Mapping[Any, Any] | pd.Series, *but: str) -> list[str]:
@@ -142,7 +121,7 @@ def unusual(row: Mapping[Any, Any] | pd.Series, *but: str) -> list[str]:
     return [IN_WORDS[name].format(value) for name, value in known.items() if value != USUAL[name]]
 
 
-def levels(values: Iterable[object], base: Sequence[str] = ("", "none")) -> list[str]:
+def levels(values: Iterable[object], base: Sequence[str] = (NONE,)) -> list[str]:
     """The levels of a factor, that of the base first, then by name: the order of their colours and of all lists."""
     return sorted({str(value) for value in values}, key=lambda level: (level not in base, level))
 

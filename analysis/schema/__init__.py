@@ -1,64 +1,191 @@
-"""Every column of a run's files, once: its name, what it may hold, and what it means.
+"""Every column of a run's files, once: its name and what it may hold; results/README.md says what it means.
 
-`pareto.trial.store` writes these columns, `analysis.runs` reads and checks them, and the tables of results/README.md
-are made from them by `python -m pareto.analysis.schema`. Needs nothing but the standard library.
+`pareto.trial.store` writes these columns, `analysis.runs` reads and checks them. Only the standard library is needed.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Any
 
-from pareto.analysis.schema.beside_trials import DEVICES, LINKS, REQUESTS, STAGES, STRUCK
-from pareto.analysis.schema.columns import Kind, Table
-from pareto.analysis.schema.model_profiles import BACKENDS, CODECS, PROFILE, PROFILE_TABLES
-from pareto.analysis.schema.trials import (
-    BETWEEN,
-    CELL,
-    LATENCY_ONLY,
-    ROUNDING,
-    STANDS,
-    STATUSES,
-    THROUGHPUT_ONLY,
-    TRIALS,
-    cell_name,
-    status_of,
-    trial_name,
+from pareto import DATA
+
+CELL = (
+    *("model", "point", "backend", "netem", "batch_size"),
+    *("codec", "engine", "in_flight_asked", "prefetch_asked", "allocator"),
 )
+"""The columns that say which cell a row is of."""
+USUAL = {
+    "codec": "none",
+    "engine": "eager",
+    "in_flight_asked": "auto",
+    "prefetch_asked": "0",
+    "allocator": "tuned",
+}
+"""The factors of a trial, and what it did that says nothing of one: this goes without saying."""
+LETTERS = dict.fromkeys(USUAL, "") | {"batch_size": "b", "in_flight_asked": "d", "prefetch_asked": "p"}
+"""The letters before the value of a factor in the names of files."""
+LATENCY_ONLY, THROUGHPUT_ONLY = "latency only", "throughput only"
+STATUSES = ("ok", LATENCY_ONLY, THROUGHPUT_ONLY, "invalid", "failed")
+STANDS = {"latency": ("ok", LATENCY_ONLY), "throughput": ("ok", THROUGHPUT_ONLY)}
+"""The statuses of the trials whose latency, or throughput, can be trusted."""
+ROUNDING = 1e-6
+"""Figures are written with nine digits: one that is beyond its bound by less than this share may be within it."""
+BETWEEN = "; "
+"""Between several names in one column."""
 
-__all__ = [
-    "BACKENDS",
-    "BETWEEN",
-    "CELL",
-    "CODECS",
-    "DEVICES",
-    "FORMS",
-    "KINDS",
-    "LATENCY_ONLY",
-    "LINKS",
-    "PROFILE",
-    "PROFILE_TABLES",
-    "REQUESTS",
-    "ROUNDING",
-    "STAGES",
-    "STANDS",
-    "STATUSES",
-    "STRUCK",
-    "TABLES",
-    "TEXT",
-    "THROUGHPUT_ONLY",
-    "TRIALS",
-    "Kind",
-    "Table",
-    "cell_name",
-    "status_of",
-    "trial_name",
-]
 
-TABLES = (TRIALS, STAGES, LINKS, STRUCK, REQUESTS, DEVICES, *PROFILE_TABLES)
-KINDS: dict[str, Kind] = {
-    column.name: column.kind
-    for table in (TRIALS, STAGES, LINKS, STRUCK, *PROFILE_TABLES)
-    for column in table.described
+class Kind(Enum):
+    """The values of a column. In a CSV file every number but a whole one may be empty: it was not measured."""
+
+    NAME = auto()
+    """Short printable text."""
+    FREE = auto()
+    """Text of any length and lines."""
+    WHOLE = auto()
+    NUMBER = auto()
+    POSITIVE = auto()
+    NOT_NEGATIVE = auto()
+    """Zero or more; a difference, which is a NUMBER, may be a little below 0 by the clocks' grain."""
+    NUMBERS = auto()
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A file of a run, or a folder with a file for each trial; its columns in their order.
+
+    kinds: of columns that are of another kind here than `KINDS` says.
+    """
+
+    file: str
+    names: str
+    kinds: Mapping[str, Kind] = field(default_factory=dict)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(self.names.split())
+
+    def kind(self, column: str) -> Kind:
+        return self.kinds.get(column) or KINDS.get(column, Kind.NUMBER)
+
+    def meanings(self) -> dict[str, str]:
+        """The meaning of each column, as results/README.md says it; empty without that page."""
+        page = DATA / "results" / "README.md"
+        text = page.read_text(encoding="utf-8") if page.is_file() else ""
+        section = text.partition(f"# {self.file}\n")[2].partition("\n#")[0]
+        rows = re.findall(r"^\| (`.*?`) \| (.*) \|$", section, re.MULTILINE)
+        return {name: meaning for names, meaning in rows for name in re.findall(r"`(\w+)`", names)}
+
+
+TRIALS = Table(
+    "trials.csv",
+    """
+    run model point point_name backend netem batch_size codec engine in_flight_asked prefetch_asked allocator
+    round testbed stands_for status reason
+    latency_s latency_p95_s edge_s encode_s decode_s serialize_s network_s middle_s server_s
+    edge_slowdown server_slowdown latency_bound_s
+    throughput_ips throughput_bound_ips bound_by in_flight prefetch
+    probed_latency_bound_s probed_throughput_bound_ips busiest busiest_utilization
+    loaded_latency_s loaded_latency_p95_s sequential_ips pipeline_gain
+    payload_bytes result_bytes wire_bytes latency_requests throughput_requests
+    max_abs_error top1 top1_images agreement agreement_images output_error mean_iou map50
+    changed_images wrong_images
+    rtt_s rate_bps loaded_rate_bps link_seed retransmits dropped_packets trace_from_s trace_to_s
+    secure congestion tcp_connections tcp_retransmits tcp_cwnd_packets tcp_rtt_s tcp_min_rtt_s
+    tcp_delivery_rate_bps
+    edge_cpu_percent server_cpu_percent edge_rss_bytes server_rss_bytes edge_peak_rss_bytes
+    server_peak_rss_bytes edge_temperature_c server_temperature_c edge_frequency_hz server_frequency_hz
+    edge_throttled server_throttled edge_steal_percent server_steal_percent edge_others_percent
+    server_others_percent edge_wait_percent server_wait_percent edge_core_percent server_core_percent
+    strangers_percent full_cores
+    edge_energy_j server_energy_j edge_active_energy_j server_active_energy_j
+    edge_gpu_percent server_gpu_percent edge_gpu_memory_bytes server_gpu_memory_bytes edge_gpu_s server_gpu_s
+    started_at wall_s restart
+    """,
+)
+STAGES = Table(
+    "stages.csv",
+    """
+    run model point backend netem batch_size codec engine in_flight_asked prefetch_asked allocator
+    round testbed position host first_unit last_unit
+    compute_s best_s baseline_s slowdown utilization bubble_s payload_bytes transfer_s return_s
+    cpu_percent rss_bytes peak_rss_bytes weights_bytes encode_s decode_s wire_bytes engine_s
+    temperature_c throttled energy_j active_energy_j steal_percent others_percent wait_percent core_percent
+    """,
+)
+LINKS = Table(
+    "link.csv",
+    """
+    at model netem testbed link trial when verdict reason
+    asked_rtt_s asked_rate_bps asked_rate_back_bps rtt_s rate_bps rate_back_bps
+    asked_loss asked_loss_back datagrams loss loss_back position_s
+    """,
+)
+STRUCK = Table(
+    "struck.csv",
+    """
+    run model point point_name backend netem batch_size codec engine in_flight_asked prefetch_asked allocator
+    round how latency_s throughput_ips payload_bytes by_point by_backend probability
+    """,
+)
+PROFILE = Table(
+    "profile.csv",
+    """
+    host device batch_size threads cpu unit unit_name median_s low_s high_s least_s outside_s after_pause_s
+    flops parameters parameter_bytes activation_bytes payload_bytes peak_bytes energy_j
+    """,
+)
+BACKENDS = Table("backends.csv", "link backend payload_bytes trip_s link_s near_s far_s shaper_s")
+CODECS = Table(
+    "codecs.csv",
+    """
+    host batch_size codec point payload_bytes wire_bytes wire_least_bytes
+    encode_s encode_least_s decode_s decode_least_s
+    """,
+)
+REQUESTS = Table(
+    "requests/",
+    "phase started_s finished_s edge_s serialize_s server_s middle_s encode_s decode_s wire_bytes",
+    {"phase": Kind.NAME, "middle_s": Kind.NUMBERS},
+)
+DEVICES = Table(
+    "devices/",
+    """
+    host at_s cpu_percent rss_bytes temperature_c frequency_hz throttled energy_j power_w
+    gpu_percent gpu_memory_bytes gpu_clock_hz busy_s others_s steal_s waited_s throttled_s
+    """,
+    dict.fromkeys(("rss_bytes", "throttled", "gpu_memory_bytes"), Kind.WHOLE),
+)
+PROFILE_TABLES = (PROFILE, BACKENDS, CODECS)
+"""The files of a model profile."""
+TABLES = (TRIALS, STAGES, LINKS, STRUCK, *PROFILE_TABLES, REQUESTS, DEVICES)
+_NOT_NUMBERS = {
+    Kind.NAME: """
+        run model point point_name backend netem codec engine in_flight_asked prefetch_asked allocator testbed
+        stands_for status bound_by busiest secure congestion edge_throttled server_throttled full_cores started_at
+        host throttled at link trial when verdict how by_point by_backend device unit_name
+    """,
+    Kind.FREE: "reason changed_images wrong_images",
+    Kind.WHOLE: "batch_size round position threads unit",
+    Kind.POSITIVE: """
+        latency_s latency_p95_s edge_slowdown server_slowdown throughput_ips throughput_bound_ips in_flight
+        probed_throughput_bound_ips loaded_latency_s loaded_latency_p95_s sequential_ips pipeline_gain slowdown
+        cpu trip_s
+    """,
+    Kind.NOT_NEGATIVE: """
+        edge_s encode_s decode_s serialize_s middle_s server_s latency_bound_s probed_latency_bound_s
+        payload_bytes result_bytes wire_bytes top1 top1_images agreement agreement_images output_error mean_iou
+        map50 rtt_s rate_bps edge_energy_j server_energy_j first_unit last_unit compute_s best_s baseline_s
+        engine_s energy_j asked_rtt_s asked_rate_bps asked_rate_back_bps rate_back_bps probability median_s low_s
+        high_s least_s outside_s flops parameters parameter_bytes activation_bytes peak_bytes link_s near_s far_s
+        shaper_s wire_least_bytes encode_least_s decode_least_s
+    """,
+}
+KINDS = {name: Kind.NUMBER for table in TABLES[:-2] for name in table.columns} | {
+    name: kind for kind, names in _NOT_NUMBERS.items() for name in names.split()
 }
 """The kind of each column, by its name, in whichever of the CSV files."""
 TEXT = frozenset(name for name, kind in KINDS.items() if kind in (Kind.NAME, Kind.FREE))
@@ -72,3 +199,29 @@ FORMS = {
     **dict.fromkeys(("bound_by", "busiest"), re.compile(rf"|{_HOST}|{_HOST}-{_HOST} (?:out|back)")),
 }
 """The form of text that is taken apart, by column."""
+
+
+def cell_name(row: Mapping[str, Any]) -> str:
+    """The start of a cell's file names: `requests/<cell>-r<round>.parquet`. row: its columns of `CELL`."""
+
+    def unusual(*factors: str) -> str:
+        values = {name: str(row.get(name) or USUAL[name]) for name in factors}
+        return "".join(f"-{LETTERS[name]}{each}" for name, each in values.items() if each != USUAL[name])
+
+    point = "+".join(f"{int(cut):02d}" for cut in row["point"].split("+"))
+    # Not every system takes a colon in the name of a file.
+    sent = f"{row['backend']}{unusual('codec', 'engine')}".replace(":", ".")
+    deep = unusual("in_flight_asked", "prefetch_asked", "allocator")
+    return f"{row['model']}-k{point}-{sent}-{row['netem']}-b{row['batch_size']}{deep}"
+
+
+def trial_name(cell: str, number: int) -> str:
+    """The cell and round of a trial, as its files and link.csv name it."""
+    return f"{cell}-r{number:02d}"
+
+
+def status_of(*, latency: bool, throughput: bool) -> str:
+    """The status of a trial that measured something, by which of its figures can be trusted."""
+    if latency and throughput:
+        return "ok"
+    return LATENCY_ONLY if latency else THROUGHPUT_ONLY if throughput else "invalid"

@@ -289,7 +289,7 @@ def parquet_of(table: Table, parts: Parts) -> bytes:
     from pyarrow import parquet
 
     types = {Kind.NAME: pa.string(), Kind.WHOLE: pa.int64(), Kind.NUMBERS: pa.list_(pa.float64())}
-    schema = pa.schema([(each.name, types.get(each.kind, pa.float64())) for each in table.described])
+    schema = pa.schema([(name, types.get(table.kind(name), pa.float64())) for name in table.columns])
     first, second = table.columns[:2]
     tables = []
     for name, columns in parts.items():

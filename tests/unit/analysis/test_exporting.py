@@ -41,8 +41,7 @@ def test_one_parquet_file_says_what_its_columns_mean_and_how_it_was_made(
     path = written(found, tmp_path / "new" / "run.parquet")
     pd.testing.assert_frame_equal(pd.read_parquet(path), found.trials, check_dtype=False)
     schema = parquet.read_schema(path)
-    meanings = {column.name: column.meaning for column in TRIALS.described}
-    assert schema.field("latency_s").metadata[b"meaning"].decode() == meanings["latency_s"]
+    assert schema.field("latency_s").metadata[b"meaning"].decode() == TRIALS.meanings()["latency_s"]
     assert json.loads(schema.metadata[b"pareto"])["run"]["pareto"] == "0.1.0"
 
 
