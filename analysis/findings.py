@@ -21,6 +21,7 @@ from pareto.analysis.costs import overhead
 from pareto.analysis.figures.look import USUAL, WIDTHS_IN, Look
 from pareto.analysis.figures.marks import UNCERTAINTIES
 from pareto.analysis.fronts import answer, energy, quality
+from pareto.analysis.fronts.cells import cells
 from pareto.analysis.fronts.front import fronts
 from pareto.analysis.fronts.objectives import DEFAULT, chosen
 from pareto.analysis.fronts.where import Where
@@ -30,9 +31,20 @@ from pareto.analysis.prediction.network import Network, networks
 from pareto.analysis.runs import requests
 from pareto.analysis.runs.load import Joined, Run, Runs, joined, links
 from pareto.analysis.runs.manifest import common_profiles, within
-from pareto.analysis.runs.points import BUT_CODEC, CONDITION, competing
+from pareto.analysis.runs.points import (
+    BUT_CODEC,
+    CELL,
+    CONDITION,
+    MEASURED,
+    NONE,
+    SETTLED,
+    competing,
+    is_struck,
+    order,
+    pooled,
+    sorted_cells,
+)
 from pareto.analysis.runs.standing import measured_again, sentences, status_words
-from pareto.analysis.runs.struck import with_struck
 from pareto.analysis.statistics import host_load, noise, stability, testbeds
 from pareto.analysis.statistics.doubt import Doubt, cures
 from pareto.analysis.wording import place
@@ -40,6 +52,8 @@ from pareto.basics.escaping import short
 from pareto.protocol.errors import UserError
 from pareto.remote.link.units import percent
 
+BOUNDS = {"least_latency_s": "latency_s", "most_throughput_ips": "throughput_ips"}
+"""Columns beside the front: the bound of a cell without a trial."""
 FIGURES = ("auto", "all", "none")
 CHANCE = (
     "no top-1 is shown: the weights are random (--weights seeded), so classes are right by chance only; give "
@@ -394,3 +408,34 @@ def energies_of_different_devices(rows: pd.DataFrame, name: str) -> Iterator[str
     charged = rows[rows["on_energy_front"].groupby(rows["codec"]).transform("any")]
     if charged["energy_of"].nunique() > 1:
         yield f"{name}: no energy figure: its codecs count different devices"
+
+
+def with_struck(front: pd.DataFrame, trials: pd.DataFrame, struck_off: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a front, and one for each cell that was struck off: on no front, with what was measured of it.
+
+    Further columns: `SETTLED`, and `BOUNDS` of cells without a trial. A cell that another run has on its front, or
+    among what that dominates, keeps that row. As it is where nothing was struck off.
+    """
+    if struck_off.empty:
+        return front
+    bounds = struck_off["how"].eq("physics")
+    named = struck_off.assign(
+        backend=struck_off["backend"].where(struck_off["payload_bytes"] > 0, NONE),
+        **{SETTLED: struck_off["how"]},
+        **{column: struck_off[of].where(bounds) for column, of in BOUNDS.items()},
+    ).drop_duplicates(CELL)[[*CELL, "point_name", SETTLED, *BOUNDS]]
+    measured = cells(pooled(trials[is_struck(trials)])).drop(columns="point_name")
+    rows = named.merge(measured, on=CELL, how="left")
+    rows = rows.merge(front[CELL].assign(there=True), on=CELL, how="left")
+    rows = rows[rows["there"].isna()].drop(columns="there")
+    counts = ["rounds", "excluded", "trials", "left_out"]
+    rows[counts] = rows[counts].fillna(0).astype("int64")
+    empty = {"bool": False, "str": ""}
+    for name in (name for name in front if name not in rows):
+        rows[name] = empty.get(str(front[name].dtype), float("nan"))
+    rows["feasible"] = True
+    for name in front.select_dtypes("str"):
+        rows[name] = rows[name].fillna("").astype("str")
+    both = pd.concat([front.assign(**{SETTLED: MEASURED}), rows], ignore_index=True)
+    both["point_order"] = order(both["point"])
+    return sorted_cells(both)[[*front.columns, SETTLED, *BOUNDS]]

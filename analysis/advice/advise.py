@@ -85,7 +85,7 @@ def advise(
     `where`: a constraint (`analysis.fronts.where`) on latency_s and throughput_ips in that network, on what does not
     depend on it (edge_s, payload_bytes, agreement, ...), and on the workload (`batch_size == 8`). One on quality
     (`analysis.fronts.quality.LIMITS`) makes all codecs compete; else one must be chosen, so that none wins by its
-    losses. All engines compete, as the results of each are proven. struck_off: of `analysis.runs.struck`. Raises
+    losses. All engines compete, as the results of each are proven. struck_off: of `runs.load.struck`. Raises
     `UserError`, one line.
     """
     known, floor = networks(manifests), floors(trials)

@@ -47,7 +47,7 @@ class Rival:
 class Tried:
     """The trials of one condition, valid or not, of several codecs or engines if they compete; columns as in
     trials.csv. where: a constraint (`analysis.fronts.where`): cells that it rules out are no rivals. network: of the
-    condition, where it is one delay and rate. struck: what a search struck off there (`analysis.runs.struck`).
+    condition, where it is one delay and rate. struck: what a search struck off there (`runs.load.struck`).
     """
 
     trials: pd.DataFrame
@@ -187,7 +187,7 @@ def absent(observed: pd.DataFrame, trials: pd.DataFrame, struck: pd.DataFrame) -
     """`Points 9 and 21 have no valid trial in any network, and may be better somewhere`; nothing if all have one.
 
     observed: the cells of a workload that predictions are made of. trials: all that were made of it. struck: what a
-    search struck off (`analysis.runs.struck`).
+    search struck off (`runs.load.struck`).
     """
     first = trials[WORKLOAD].head(1).to_dict("records")
     off = struck[(struck[WORKLOAD] == pd.Series(first[0])).all(axis=1)] if first and len(struck) else struck

@@ -22,7 +22,7 @@ from pareto.analysis.fronts.front import front
 from pareto.analysis.fronts.objectives import DEFAULT
 from pareto.analysis.naming import SIMULATED, USUAL, cell_title, condition_title, count
 from pareto.analysis.runs import standing
-from pareto.analysis.runs.load import Runs, folders, load, stages
+from pareto.analysis.runs.load import Runs, folders, load, stages, struck
 from pareto.analysis.runs.manifest import manifest
 from pareto.analysis.runs.points import (
     CELL,
@@ -35,9 +35,7 @@ from pareto.analysis.runs.points import (
     pooled,
     sorted_cells,
 )
-from pareto.analysis.runs.setups import Setups
 from pareto.analysis.runs.standing import stands
-from pareto.analysis.runs.struck import struck
 from pareto.analysis.statistics import significance
 from pareto.analysis.statistics.samples import Floats
 from pareto.protocol.errors import UserError
@@ -118,7 +116,7 @@ def compare(a: Runs, b: Runs, objectives: Sequence[str] = DEFAULT, where: str = 
     cells = [_cells(pooled(trials)) for trials in sides]
     struck_off = []
     for run, known in zip(runs, cells, strict=True):
-        off = with_setup(struck([run], Setups()))
+        off = with_setup(struck([run]))
         off = off.assign(backend=off["backend"].where(off["payload_bytes"] > 0, NONE))
         struck_off.append(off[~_among(off, known)].drop_duplicates(CELL))
     both = _both(*cells)

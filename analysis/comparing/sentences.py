@@ -24,7 +24,7 @@ def verdicts(rows: pd.DataFrame, struck_off: pd.DataFrame | None = None) -> Iter
     """A line for each condition and pair of backends, codecs or engines, from the frame of
     `analysis.comparing.paired.paired`.
 
-    struck_off: the cells that a search struck off (`analysis.runs.struck`), whose trials are in no pair.
+    struck_off: the cells that a search struck off (`runs.load.struck`), whose trials are in no pair.
     """
     of_backends = "backend" not in rows
     searched = [] if struck_off is None else [*struck_off[CONDITION].itertuples(index=False, name=None)]

@@ -1,7 +1,7 @@
 """The facts that make runs comparable, by their manifests: no other place says which these are.
 
-Joined runs, and the testbeds of one, are pooled where `comparable` is the same (`analysis.runs.setups`). A run goes on
-where what was `made` for it is exactly the same. Weights and noise that are drawn take as long whatever the seed.
+Joined runs, and the testbeds of one, are pooled where they have the same facts (`setups`). A run goes on where what was
+`made` for it is exactly the same. Weights and noise that are drawn take as long whatever the seed.
 """
 
 from __future__ import annotations
@@ -9,16 +9,25 @@ from __future__ import annotations
 import string
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain, count, product
 from typing import Any
 
-from pareto.analysis.naming import some
-from pareto.analysis.runs.manifest import leaves, section, sessions, within
+import numpy as np
+import pandas as pd
+
+from pareto.analysis.naming import SIMULATED, some
+from pareto.analysis.runs.manifest import section, sessions, within
+from pareto.protocol.errors import UserError
 from pareto.sweep.options import FIELDS, PHASES
 
 Fact = tuple[str, str]
 """The subject of a fact (a host's role, a model, a profile; empty: the run), and its name."""
 Facts = dict[Fact, Any]
 """Values that can be told apart: of what has parts, their paths and values."""
+Trials = tuple[str, str, str, str, int]
+KEY = ["run", "testbed", "model", "netem", "batch_size"]
+"""The columns that decide a trial's setup; `Trials` are their values."""
+LABEL_LIMIT = 24
 NOT_RECORDED, NOT_SET = "not recorded", "not set"
 OPTIONS = ("edge_cpu", "threads", "slow_start_after_idle", "shape_at", "quick", *PHASES)
 IN_FORCE = {"congestion": "congestion_control", "initial_window": "initial_window_segments"}
@@ -39,7 +48,92 @@ _MOST = 4
 """Parts of a value that are shown where it differs."""
 
 
-def comparable(manifest: Mapping[str, Any], testbed: str, model: str, netem: str, batch_size: int) -> Facts:
+def setups(
+    manifests: Mapping[str, Mapping[str, Any]], trials: pd.DataFrame
+) -> tuple[dict[Trials, str], list[str]]:
+    """The setup of the trials of each `KEY` that have one, by the runs' manifests (by the run's name; empty: there is
+    none); and what tells them apart, a line each.
+
+    A setup is called after the one setting that tells it from the others (`edge_cpu=0.25`), those of a single run after
+    their testbeds (`testbed=lab1+lab3`); where that does not do, by a letter: the same one for all trials that have the
+    settings of the same earlier run. A run without a manifest is a setup of its own.
+    Setups of simulated runs are called `simulated`, too. Raises UserError where these are joined with real ones.
+    """
+    kinds = _kinds(trials)
+    simulated = [run for run, manifest in manifests.items() if manifest.get(SIMULATED)]
+    if real := [run for run in manifests if simulated and run not in simulated]:
+        raise UserError(
+            f"simulated runs ({some(simulated)}) are not joined with real ones ({some(real)}): report on them apart"
+        )
+    apart: dict[Trials, Facts] = {}
+    if len(manifests) > 1 or (all(manifests.values()) and len({kind[1] for kind in kinds}) > 1):
+        known = {kind: _comparable(manifests[kind[0]], *kind[1:]) for kind in kinds if manifests[kind[0]]}
+        unlike = differing(known.values())
+        for kind in kinds:
+            facts = known.get(kind, {("", "manifest.json"): f"missing in {kind[0]}"})
+            if own := {fact: facts[fact] for fact in (unlike if kind in known else facts) if fact in facts}:
+                apart[kind] = own
+    labels, notes = _labels(apart, of_one_run=len(manifests) == 1) if apart else ({}, [])
+    if simulated:
+        labels = {kind: f"{SIMULATED} {labels.get(kind, '')}".strip() for kind in kinds}
+    return labels, notes
+
+
+def with_setup(rows: pd.DataFrame, labels: Mapping[Trials, str]) -> pd.DataFrame:
+    """The rows (trials, stages, or what a search struck off) with `setup`, empty text where nothing differs."""
+    setup = pd.Series("", index=rows.index, dtype="str")
+    if labels:
+        keyed = rows
+        if "testbed" not in rows:  # a search has one
+            keyed = rows.assign(testbed=rows["run"].map({kind[0]: kind[1] for kind in labels}).fillna(""))
+        each = np.array([labels.get(kind, "") for kind in _kinds(keyed)], dtype=object)
+        setup = pd.Series(each[keyed.groupby(KEY, sort=False).ngroup()], index=rows.index, dtype="str")
+    return rows.assign(setup=setup)
+
+
+def _kinds(rows: pd.DataFrame) -> list[Trials]:
+    return list(rows[KEY].drop_duplicates().itertuples(index=False, name=None))
+
+
+def _labels(apart: Mapping[Trials, Facts], *, of_one_run: bool) -> tuple[dict[Trials, str], list[str]]:
+    """The setups of trials by what tells these apart, and a line on each fact that setups are not named after."""
+    alike = {kind: (kind[2:], *facts.items()) for kind, facts in apart.items()}
+    choices: dict[Fact | None, dict[Trials, str]]
+    if of_one_run:
+        beds = grouped((same, kind[1]) for kind, same in alike.items())
+        choices = {None: {kind: f"testbed={'+'.join(sorted(beds[same]))}" for kind, same in alike.items()}}
+    else:
+        choices = {
+            fact: {
+                kind: f"{title(fact)}={words(facts.get(fact, NOT_RECORDED))}" for kind, facts in apart.items()
+            }
+            for fact in next(iter(apart.values()))
+        }
+    tell = [
+        (naming, labels)
+        for naming, labels in choices.items()
+        if len({(kind[2:], label) for kind, label in labels.items()}) == len(set(alike.values()))
+        and max(map(len, labels.values())) <= LABEL_LIMIT
+    ]
+    naming, labels = tell[0] if tell else (None, _lettered(alike))
+    what = "testbeds" if of_one_run else "runs"
+    members = grouped((label, kind[1] if of_one_run else kind[0]) for kind, label in labels.items())
+    each = "; ".join(f"{label}: {some(names)}" for label, names in members.items())
+    others = [fact for fact in dict.fromkeys(chain.from_iterable(apart.values())) if fact != naming]
+    notes = told(others, [(labels[kind], facts) for kind, facts in apart.items()])
+    return labels, [f"settings differ, so these {what} are not pooled: {each}", *notes]
+
+
+def _lettered(alike: Mapping[Trials, Any]) -> dict[Trials, str]:
+    """A letter for each of them, the same one for what the same earlier run has: a, b, ..., z, aa, ab, ..."""
+    first: dict[Any, tuple[str, str]] = {}
+    earliest = {kind: first.setdefault(same, kind[:2]) for kind, same in alike.items()}
+    letters = ("".join(each) for n in count(1) for each in product(string.ascii_lowercase, repeat=n))
+    letter = dict(zip(dict.fromkeys(earliest.values()), letters, strict=False))
+    return {kind: letter[run] for kind, run in earliest.items()}
+
+
+def _comparable(manifest: Mapping[str, Any], testbed: str, model: str, netem: str, batch_size: int) -> Facts:
     """The facts that decide what trials of a model, network and batch size measure on a testbed."""
     run = chosen(manifest, testbed)
     # Of a GPU not its name alone.
@@ -57,19 +151,18 @@ def chosen(manifest: Mapping[str, Any], testbed: str | None = None) -> Facts:
         known = reported(each, "testbed", fact)
         facts["", name] = _option(sweep, name) if known in (None, NOT_RECORDED) else known
     facts["", "hosts"] = len(roles(each)) or _option(sweep, "hosts") or 2
-    return facts | {
-        (role, name): reported(each, "hosts", role, name) for name in TUNING for role in _hosts(each)
-    }
+    return facts | _of_hosts(each, TUNING)
 
 
 def measured(manifest: Mapping[str, Any], testbed: str | None = None) -> Facts:
     """The hardware of a run's hosts, its shaper and its testbed."""
     each = of_testbed(manifest, testbed)
-    facts = {(role, name): reported(each, "hosts", role, name) for name in HARDWARE for role in _hosts(each)}
-    facts |= {(role, "cuda"): reported(each, "hosts", role, "cuda", "name") for role in _hosts(each)}
-    facts["", "shaper"] = reported(each, "testbed", "shaper")
-    facts["", "testbed"] = manifest.get("testbed", NOT_RECORDED)
-    return facts
+    return {
+        **_of_hosts(each, HARDWARE),
+        **{(role, "cuda"): value for (role, _), value in _of_hosts(each, ("name",), "cuda").items()},
+        ("", "shaper"): reported(each, "testbed", "shaper"),
+        ("", "testbed"): manifest.get("testbed", NOT_RECORDED),
+    }
 
 
 def made(
@@ -86,7 +179,8 @@ def made(
     """
     facts: Facts = {}
     for name in models:
-        facts |= _of_model(name, section(manifest, "models", name), batch_size, exactly)
+        own = _of_model(section(manifest, "models", name), batch_size, exactly)
+        facts |= {(name, fact): value for fact, value in own.items()}
     for netem in netems:
         listed = within(manifest, "networks", netem)
         network = listed if listed and isinstance(listed, list) else netem.split("+")
@@ -101,13 +195,14 @@ def remarks(manifest: Mapping[str, Any]) -> Facts:
     """The other facts that a run records of how it was made."""
     sweep, each = section(manifest, "sweep"), sessions(manifest)
     fields = [field for field in dict.fromkeys([*FIELDS, *sweep]) if field not in _ELSEWHERE]
-    names = {field: FIELDS[field].key if field in FIELDS else field for field in fields}
-    facts: Facts = {("", name): _option(sweep, field) for field, name in names.items()}
+    facts: Facts = {
+        ("", FIELDS[field].key if field in FIELDS else field): _option(sweep, field) for field in fields
+    }
     facts["", "pareto"] = _plain(manifest.get("pareto", NOT_RECORDED))
-    elsewhere = {"testbed": ("shaper", *IN_FORCE.values())}
+    elsewhere = {"testbed": ("shaper", *IN_FORCE.values()), "hosts": (*TUNING, *HARDWARE), "driver": ()}
     for keys in (["testbed"], *(["hosts", role] for role in roles(each)), ["driver"]):
         for name in dict.fromkeys(name for session in each for name in section(session, *keys)):
-            if name not in (*_PASSING, *elsewhere.get(keys[0], (*TUNING, *HARDWARE))):
+            if name not in (*_PASSING, *elsewhere[keys[0]]):
                 facts[keys[-1], name] = reported(each, *keys, name)
     return facts
 
@@ -136,9 +231,10 @@ def reported(each: Sequence[Any], *keys: str) -> Any:
     return " then ".join(shown(values)) if len(values) > 1 else values[0] if values else NOT_RECORDED
 
 
-def _hosts(each: Sequence[Any]) -> Sequence[str]:
-    """The roles of the hosts, also where nothing is recorded of them."""
-    return roles(each) or ("edge", "server")
+def _of_hosts(each: Sequence[Any], names: Iterable[str], *above: str) -> Facts:
+    """The facts of the hosts, also where nothing is recorded of them."""
+    every = roles(each) or ("edge", "server")
+    return {(role, name): reported(each, "hosts", role, *above, name) for name in names for role in every}
 
 
 def differing(each: Collection[Facts]) -> list[Fact]:
@@ -175,6 +271,18 @@ def shown(values: Sequence[Any]) -> list[str]:
     return [words(value, common, _MOST) for value in values]
 
 
+def words(value: Any, common: Collection[Any] = (), most: int | None = None) -> str:
+    """A value in words: of its parts the first ones that are not common to others."""
+    if isinstance(value, tuple):
+        parts = [f"{path} {words(part)}" for path, part in value if (path, part) not in common]
+        more = len(parts[most:]) if most else 0
+        return ", ".join(parts[:most]) + (f" and {more} more" if more else "") or NOT_SET
+    if value is None:
+        return NOT_SET
+    text = f"{value:.12g}" if isinstance(value, float) else str(value)
+    return text[:8] if len(text) == 64 and set(text) <= set(string.hexdigits) else text
+
+
 def grouped(pairs: Iterable[tuple[Any, str]]) -> dict[Any, list[str]]:
     """The second of each pair, each once, by the first."""
     groups: dict[Any, list[str]] = defaultdict(list)
@@ -189,14 +297,11 @@ def _option(sweep: Mapping[str, Any], field: str) -> Any:
     return _plain(sweep.get(field, usual))
 
 
-def _of_model(name: str, model: Mapping[str, Any], batch_size: int | None, exactly: bool) -> Facts:
+def _of_model(model: Mapping[str, Any], batch_size: int | None, exactly: bool) -> dict[str, Any]:
+    """The facts of a model by their names."""
     data = section(model, "dataset")
     inputs = section(data, "inputs")
-    weights = (
-        "seeded"
-        if model.get("weights") == "seeded" and not exactly
-        else model.get("weights_digest", NOT_RECORDED)
-    )
+    drawn = model.get("weights") == "seeded" and not exactly
     images = "images" if data.get("name") == "synthetic" and not exactly else "digest"
     points = (
         (str(number), f"{within(cut, 'name')} ({within(cut, 'payload_bytes')} bytes)")
@@ -204,7 +309,7 @@ def _of_model(name: str, model: Mapping[str, Any], batch_size: int | None, exact
     )
     facts: dict[str, Any] = {
         "graph": model.get("graph_digest", NOT_RECORDED),
-        "weights": weights,
+        "weights": "seeded" if drawn else model.get("weights_digest", NOT_RECORDED),
         "source": model.get("source_digest", None if model else NOT_RECORDED),
         "input": model.get("input", NOT_RECORDED),
         "input shape": _plain(model.get("input_shape", NOT_RECORDED)),
@@ -216,26 +321,21 @@ def _of_model(name: str, model: Mapping[str, Any], batch_size: int | None, exact
     if exactly:
         facts["data"] = _plain({key: value for key, value in data.items() if key not in ("name", "inputs")})
     for codec, own in section(model, "own_codecs").items():
-        for what in ("source", "weights"):
-            facts[f"codec {codec} {what}"] = within(own, f"{what}_digest")
+        facts |= {f"codec {codec} {what}": within(own, f"{what}_digest") for what in ("source", "weights")}
         facts[f"codec {codec} points"] = _plain(within(own, "points")) if exactly else None
-    return {(name, key): value for key, value in facts.items()}
+    return facts
 
 
 def _plain(value: Any) -> Any:
-    """A value that can be told apart from others: a list as text, a mapping as paths and values."""
-    if isinstance(value, Mapping):
-        return tuple((path, _plain(part)) for path, part in leaves(value, _PASSING))
-    return ",".join(map(str, value)) if isinstance(value, list | tuple) else value
-
-
-def words(value: Any, common: Collection[Any] = (), most: int | None = None) -> str:
-    """A value in words: of its parts the first ones that are not common to others."""
-    if isinstance(value, tuple):
-        parts = [f"{path} {words(part)}" for path, part in value if (path, part) not in common]
-        more = len(parts[most:]) if most else 0
-        return ", ".join(parts[:most]) + (f" and {more} more" if more else "") or NOT_SET
-    if value is None:
-        return NOT_SET
-    text = f"{value:.12g}" if isinstance(value, float) else str(value)
-    return text[:8] if len(text) == 64 and set(text) <= set(string.hexdigits) else text
+    """A value that can be told apart from others: a list as text, a mapping as paths such as `there.delay_s` and
+    values."""
+    if not isinstance(value, Mapping):
+        return ",".join(map(str, value)) if isinstance(value, list | tuple) else value
+    parts = {str(key): _plain(part) for key, part in value.items() if key not in _PASSING}
+    return tuple(
+        leaf
+        for key, part in parts.items()
+        for leaf in (
+            [(f"{key}.{path}", each) for path, each in part] if isinstance(part, tuple) else [(key, part)]
+        )
+    )

@@ -1,11 +1,11 @@
-"""Run folders read into typed frames: trials, stages and links, of one run or of several joined."""
+"""Run folders read into typed frames: trials, stages, links and what a search struck off, of one run or several."""
 
 from __future__ import annotations
 
 import glob
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,19 @@ from pyarrow import compute
 
 from pareto.analysis.naming import SIMULATED, USUAL
 from pareto.analysis.runs import reading
-from pareto.analysis.runs.comparable import differing, recorded, remarks, told
+from pareto.analysis.runs.comparable import (
+    Trials,
+    differing,
+    recorded,
+    remarks,
+    setups,
+    told,
+    with_setup,
+)
 from pareto.analysis.runs.manifest import read_manifest, within
-from pareto.analysis.runs.setups import Setups, setups
+from pareto.analysis.runs.points import MEASURED, SETTLED
 from pareto.analysis.runs.standing import bounded, stands, trusted
-from pareto.analysis.runs.struck import marked, struck
-from pareto.analysis.schema import CELL, LINKS, STAGES, TRIALS, Table
+from pareto.analysis.schema import CELL, LINKS, STAGES, STRUCK, TRIALS, Table
 from pareto.basics import files
 from pareto.basics.escaping import short
 from pareto.protocol.errors import UserError
@@ -65,8 +72,8 @@ def folders(runs: Runs) -> list[Path]:
     A run is a folder with a `trials.csv`; a folder without one stands for the runs directly in it. Paths of
     a pattern that are no runs are skipped. Raises `UserError` for what is not there, holds no run, or names one twice.
     """
-    each = [runs] if isinstance(runs, str | Path) else list(runs)
-    result = [folder for one in each for folder in _folders_of(one)]
+    each = [runs] if isinstance(runs, str | Path) else runs
+    result = [folder for one in each for folder in _folders_of(Path(one).expanduser())]
     seen: dict[Path, Path] = {}
     for folder in result:
         first = seen.setdefault(folder.resolve(), folder)
@@ -76,31 +83,25 @@ def folders(runs: Runs) -> list[Path]:
     return result
 
 
-def _folders_of(given: str | Path) -> list[Path]:
-    path = Path(given).expanduser()
+def _folders_of(path: Path) -> list[Path]:
     if not path.exists() and glob.has_magic(str(path)):
         names = Path(path.anchor).glob(str(path.relative_to(path.anchor)))
-        matches = [folder for name in sorted(names) for folder in _runs_in(name)]
-        if not matches:
-            raise UserError(f"{given}: no run folder has such a name")
-        return matches
+        if matches := [folder for name in sorted(names) for folder in _runs_in(name)]:
+            return matches
+        raise UserError(f"{path}: no run folder has such a name")
     if not path.is_dir():
         raise UserError(f"{path}: {'not a folder' if path.exists() else 'no such folder'}")
-    if not (inside := _runs_in(path)):
-        raise UserError(f"{path}: not a run, nor a folder of runs: there is no {TRIALS.file}")
-    return inside
+    if inside := _runs_in(path):
+        return inside
+    raise UserError(f"{path}: not a run, nor a folder of runs: there is no {TRIALS.file}")
 
 
 def _runs_in(path: Path) -> list[Path]:
-    if _is_run(path) or not path.is_dir():
-        return [path] if _is_run(path) else []
+    """The folder itself if it has a `trials.csv`, else those in it that do: whether it is a plain file shows later."""
     # A link in a folder of runs leads to where its maker wants; one that is named itself to where the user does.
-    return sorted(child for child in path.iterdir() if _is_run(child) and not child.is_symlink())
-
-
-def _is_run(path: Path) -> bool:
-    """Whether a folder has a `trials.csv`; whether that is a plain file shows when it is read."""
-    return files.kind(path / TRIALS.file) in ("a file", "a link")
+    inside = sorted(child for child in path.iterdir() if not child.is_symlink()) if path.is_dir() else []
+    there = [each for each in (path, *inside) if files.kind(each / TRIALS.file) in ("a file", "a link")]
+    return [path] if path in there else there
 
 
 def load(runs: Runs) -> pd.DataFrame:
@@ -112,16 +113,16 @@ def load(runs: Runs) -> pd.DataFrame:
     Factors that an earlier version did not have are as it did (`USUAL`), and an empty `run` becomes the folder's name.
     Where a trial counts for one of its two figures alone, what must not be trusted is empty (`runs.standing`). A
     last line that a killed writer left unfinished is left out. Where a run was a search, `settled` says what it struck
-    off (`analysis.runs.struck`). Then `setup`: empty, or which trials must not be pooled with others, as
-    `analysis.runs.setups` tells them apart. Differences are logged, and where a file has a trial of a cell and round
-    twice, as two writers may leave it: only the first counts that did not fail.
+    off. Then `setup`: empty, or which trials must not be pooled with others, as `runs.comparable` tells them apart.
+    Differences are logged, and where a file has a trial of a cell and round twice, as two writers may leave it: only
+    the first counts that did not fail.
 
     Raises `UserError` if there is no such run, one comes twice, or a `trials.csv` is malformed.
     """
-    trials, labels, _, names, notes = _trials(where := folders(runs))
-    for note in notes:
+    known, _ = _read(folders(runs))
+    for note in known.notes:
         log.warning("%s", note)
-    return marked(trials, names, struck(where, labels))
+    return known.trials
 
 
 def stages(runs: Runs) -> pd.DataFrame:
@@ -130,8 +131,7 @@ def stages(runs: Runs) -> pd.DataFrame:
     Columns are those of `analysis.schema.STAGES` and `setup`, typed and named as in `load`. Raises `UserError` as
     that does.
     """
-    trials, labels, *_ = _trials(where := folders(runs))
-    return _stages(where, trials, labels)
+    return _stages(*_read(folders(runs)))
 
 
 def links(runs: Sequence[Path]) -> pd.DataFrame:
@@ -141,66 +141,73 @@ def links(runs: Sequence[Path]) -> pd.DataFrame:
     written), and floats for what was asked and measured (NaN = not asked, not measured). A run without the file has
     no rows; a last line that a killed writer left unfinished is left out. Raises `UserError` if a file is malformed.
     """
-    parts, names = list[pa.Table](), list[str]()
-    for run in runs:
-        if reading.is_there(run, LINKS):
-            parts.append(_filled(reading.read(run, LINKS)[0], run))
-            names += [run.resolve().name] * len(parts[-1])
+    there = [run for run in runs if reading.is_there(run, LINKS)]
+    parts = [_filled(reading.read(run, LINKS)[0], run) for run in there]
+    names = [run.resolve().name for run, part in zip(there, parts, strict=True) for _ in range(len(part))]
     frame = reading.frame(parts, LINKS)
     frame.insert(0, "run", pd.Series(names, dtype="str"))
     return frame
 
 
+def struck(where: Sequence[Path], labels: Mapping[Trials, str] | None = None) -> pd.DataFrame:
+    """One row for each cell that a search of these runs struck off: the columns of `STRUCK`, and `setup`.
+
+    Raises UserError for a file that is no such table.
+    """
+    rows, *_ = _frame([folder for folder in where if reading.is_there(folder, STRUCK)], STRUCK)
+    return with_setup(rows, labels or {})
+
+
 def joined(runs: Runs | Joined) -> Joined:
     """The runs joined, or as they are if they are joined already. Those with other settings are told apart by the
-    column `setup` (`analysis.runs.setups`).
+    column `setup` (`runs.comparable`).
 
     Notes: what the setups differ in, what of the files does not count, and which versions the runs were made with, if
     with several. Raises `UserError` for what is no run, is malformed, or is the same run twice, under whatever path.
     """
     if isinstance(runs, Joined):
         return runs
-    trials, labels, manifests, names, notes = _trials(where := folders(runs))
-    each = [
-        Run(folder, manifest, [name for name, of in names.items() if of == folder])
-        for folder, manifest in manifests.items()
-    ]
-    if any(run.manifest.get(SIMULATED) for run in each):
+    known, labels = _read(folders(runs))
+    notes = [*known.notes]
+    if any(run.manifest.get(SIMULATED) for run in known.runs):
         notes.append(
             f"{SIMULATED}: nothing of this was measured; compute times are stated, links are arithmetic"
         )
-    sides = [(run.folder.name, recorded(remarks(run.manifest))) for run in each]
+    sides = [(run.folder.name, recorded(remarks(run.manifest))) for run in known.runs]
     versions = [fact for fact in differing([facts for _, facts in sides]) if fact in VERSIONS]
-    off = struck(where, labels)
-    notes += told(versions, sides)
-    return Joined(each, marked(trials, names, off), _stages(where, trials, labels), notes, off)
+    return replace(known, stages=_stages(known, labels), notes=notes + told(versions, sides))
 
 
-def _trials(
-    where: Sequence[Path],
-) -> tuple[pd.DataFrame, Setups, dict[Path, dict[str, Any]], dict[str, Path], list[str]]:
-    """The trials of these folders, their setups, each folder's manifest, each run's folder by the name that its trials
-    have, and notes on how they were read.
-    """
+def _read(where: Sequence[Path]) -> tuple[Joined, dict[Trials, str]]:
+    """The runs of these folders but for their stages, with notes on how they were read; and the trials' setups."""
     trials, names, notes = _frame(where, TRIALS)
-    manifests = {}
+    runs = []
     for folder in where:
-        manifests[folder], faults = read_manifest(folder)
+        own = [name for name, of in names.items() if of == folder]
+        manifest, faults = read_manifest(folder)
         notes += faults
-        if not manifests[folder]:
-            beds = trials.loc[trials["run"].map(names) == folder, "testbed"]
+        if not manifest:
+            beds = trials.loc[trials["run"].isin(own), "testbed"]
             if len(beds) and beds.str.fullmatch(rf"{SIMULATED}(-\d+)?(@.*)?").all():
-                manifests[folder] = {SIMULATED: True}  # which must never pass for measured
-    labels = setups({name: manifests[folder] for name, folder in names.items()}, trials)
-    trials, beyond = bounded(labels.on(trials))
-    return trusted(trials), labels, manifests, names, [*labels.notes, *notes, *filter(None, [beyond])]
+                manifest = {SIMULATED: True}  # which must never pass for measured
+        runs.append(Run(folder, manifest, own))
+    labels, differences = setups({name: run.manifest for run in runs for name in run.names}, trials)
+    trials, beyond = bounded(with_setup(trials, labels))
+    trials, off = trusted(trials), struck(where, labels)
+    if searches := [name for name, folder in names.items() if files.kind(folder / STRUCK.file) == "a file"]:
+        cell = ["run", *CELL]
+        how = trials[cell].merge(off.drop_duplicates(cell)[[*cell, "how"]], on=cell, how="left")["how"]
+        of_others = trials["run"].isin(searches).map({True: "", False: MEASURED})
+        trials[SETTLED] = how.set_axis(trials.index).fillna(of_others).astype("str")
+    return Joined(runs, trials, pd.DataFrame(), [*differences, *notes, *beyond], off), labels
 
 
-def _stages(where: Sequence[Path], trials: pd.DataFrame, labels: Setups) -> pd.DataFrame:
-    rows, _, notes = _frame([folder for folder in where if reading.is_there(folder, STAGES)], STAGES)
+def _stages(known: Joined, labels: Mapping[Trials, str]) -> pd.DataFrame:
+    there = [run.folder for run in known.runs if reading.is_there(run.folder, STAGES)]
+    rows, _, notes = _frame(there, STAGES)
     for note in notes:
         log.warning("%s", note)
-    rows = labels.on(rows)
+    trials, rows = known.trials, with_setup(rows, labels)
     if (stands(trials) & (trials["status"] != "ok")).any():
         rows = trusted(rows, rows[ROW].merge(trials[[*ROW, "status"]], how="left", on=ROW)["status"])
     return rows
@@ -217,7 +224,7 @@ def _frame(where: Sequence[Path], table: Table) -> tuple[pd.DataFrame, dict[str,
     for folder in where:
         rows, others = reading.read(folder, table)
         unknown |= dict.fromkeys(others)
-        rows = _filled(rows, folder, run=folder.resolve().name, **USUAL)
+        rows = _filled(rows, folder)
         for name in rows["run"].unique().to_pylist():
             if (first := folder_of.setdefault(name, folder)) is not folder:
                 raise UserError(f"{first} and {folder} are the same run, {name}: give each run once")
@@ -249,15 +256,15 @@ def _once(rows: pa.Table) -> pa.Table:
     return rows.take(pa.array(each.drop_duplicates("number").index.sort_values()))
 
 
-def _filled(rows: pa.Table, folder: Path, **usual: str) -> pa.Table:
-    """The rows with what is usual where a text is empty, and with the only testbed that their run had, where older
-    versions did not write it."""
-    empty = {name: compute.equal(rows[name], "") for name in ("testbed", *usual)}
-    for name, where in empty.items():
-        if compute.any(where).as_py():
-            option = name == "testbed" and within(read_manifest(folder)[0], "sweep", "testbed")
-            instead = usual[name] if name in usual else short(testbed_name(option or ""))
-            rows = rows.set_column(
-                rows.column_names.index(name), name, compute.if_else(where, instead, rows[name])
-            )
+def _filled(rows: pa.Table, folder: Path) -> pa.Table:
+    """The rows with what is usual where a text is empty, with the name of a folder that is the run's, and with the only
+    testbed that the run had, where older versions did not write it."""
+    for place, name in enumerate(rows.column_names):
+        if name in ("run", "testbed", *USUAL) and compute.any(empty := compute.equal(rows[name], "")).as_py():
+            if name == "testbed":
+                option = within(read_manifest(folder)[0], "sweep", "testbed")
+                usual = short(testbed_name(option or ""))
+            else:
+                usual = USUAL.get(name, folder.resolve().name)
+            rows = rows.set_column(place, name, compute.if_else(empty, usual, rows[name]))
     return rows

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ NAMED = 3
 """Faults that are named; the others are counted."""
 EACH = "*"
 """Any key in a shape: of a host, a model, a profile."""
+_MISSING = object()
 _WAY = dict.fromkeys(("delay_s", "jitter_s", "rate_bps"), float)
 _LINK = dict.fromkeys(("rtt_s", "rate_bps", "rate_back_bps"), float)
 _HOST = dict.fromkeys(("memory_bytes", "idle_power_w", "threads"), float)
@@ -78,9 +79,8 @@ def read_manifest(run: Path) -> tuple[dict[str, Any], list[str]]:
     except FileNotFoundError:
         return {}, []
     except (files.StoreError, OSError, ValueError) as error:
-        fault = (
-            str(error) if isinstance(error, files.StoreError) else f"{run / FILE}: {short(str(error), 100)}"
-        )
+        own = isinstance(error, files.StoreError)
+        fault = str(error) if own else f"{run / FILE}: {short(str(error), 100)}"
         return {}, [f"{fault}: skipped, so it is not known how that run was made"]
     fit, faults = fitting(content, SHAPE)
     if not faults:
@@ -96,20 +96,62 @@ def read_json(path: Path) -> dict[str, Any]:
     """
     text = files.read(path.parent, path.name, most_bytes=MOST_BYTES).decode("utf-8")
     try:
-        content = json.loads(text, parse_constant=_refuse)
+        content = json.loads(
+            text,
+            parse_constant=lambda text: _countable(float(text)),
+            parse_float=lambda text: _countable(float(text)),
+            parse_int=lambda text: _countable(int(text)),
+        )
     except RecursionError:
         raise ValueError("its values are nested too deeply") from None
     if not isinstance(content, dict):
         raise ValueError("it is not a mapping")
-    _check(content)
+    if _is_deeper(content, MOST_DEPTH):
+        raise ValueError("its values are nested too deeply")
+    json.dumps(content, ensure_ascii=False).encode()  # a half of a surrogate pair is no text
     return content
 
 
+def _countable(number: float) -> float:
+    if not abs(number) <= MOST_NUMBER:
+        raise ValueError("it has a number that cannot be counted with")
+    return number
+
+
+def _is_deeper(value: Any, depth: int) -> bool:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return depth == 0 or any(_is_deeper(each, depth - 1) for each in inner)
+
+
 def fitting(content: dict[str, Any], shape: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The mapping without what is not of its shape, whose form is that of `SHAPE`; and the paths of that."""
+    """The mapping without what is not of its shape, whose form is that of `SHAPE`; and the paths of that.
+
+    Where a number or text is expected there may be null as well; where more is, that is as if it were missing.
+    """
     faults: list[str] = []
-    fit: dict[str, Any] = _fitting(content, shape, "", faults)
-    return fit, faults
+
+    def fit(value: Any, shape: Any, path: str) -> Any:
+        """The value without what is not of its shape; `_MISSING` if that is all of it."""
+        if isinstance(shape, dict) and isinstance(value, dict):
+            each = {
+                key: fit(part, shape.get(key, shape.get(EACH)), f"{path}.{key}")
+                for key, part in value.items()
+            }
+            return {key: part for key, part in each.items() if part is not _MISSING}
+        if isinstance(shape, list) and isinstance(value, list):
+            parts = [fit(part, shape[0], f"{path}[{number}]") for number, part in enumerate(value)]
+            return [part for part in parts if part is not _MISSING]
+        if value is None:
+            return _MISSING if isinstance(shape, dict | list) else None
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if shape is None or (
+            is_number if shape is float else shape in (str, bool) and isinstance(value, shape)
+        ):
+            return value
+        faults.append(short(path[1:], 80))
+        return _MISSING
+
+    return fit(content, shape, ""), faults
 
 
 def within(value: Any, *keys: str) -> Any:
@@ -117,12 +159,6 @@ def within(value: Any, *keys: str) -> Any:
     for key in keys:
         value = value.get(key) if isinstance(value, Mapping) else None
     return value
-
-
-def input_type(manifests: Iterable[Mapping[str, Any]], model: str) -> str:
-    """The dtypes of the inputs that runs fed a model with; empty text where they do not say, or not the same."""
-    types = {dtype for manifest in manifests if (dtype := within(manifest, "models", model, "input"))}
-    return str(types.pop()) if len(types) == 1 else ""
 
 
 def section(value: Any, *keys: str) -> dict[str, Any]:
@@ -137,14 +173,10 @@ def sessions(manifest: Mapping[str, Any]) -> list[Any]:
     return each if isinstance(each, list) else []
 
 
-def leaves(tree: Any, skipped: Container[str] = (), path: str = "") -> Iterator[tuple[str, Any]]:
-    """Every value within nested mappings, with its path such as `edge_to_server.delay_s`, but those of skipped keys."""
-    if not isinstance(tree, Mapping):
-        yield path, tree
-        return
-    for key, value in tree.items():
-        if key not in skipped:
-            yield from leaves(value, skipped, f"{path}.{key}" if path else str(key))
+def input_type(manifests: Iterable[Mapping[str, Any]], model: str) -> str:
+    """The dtypes of the inputs that runs fed a model with; empty text where they do not say, or not the same."""
+    types = {dtype for manifest in manifests if (dtype := within(manifest, "models", model, "input"))}
+    return str(types.pop()) if len(types) == 1 else ""
 
 
 def directions(manifest: Mapping[str, Any], profile: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -153,64 +185,10 @@ def directions(manifest: Mapping[str, Any], profile: str) -> tuple[dict[str, Any
     return out, back
 
 
-def _refuse(name: str) -> float:
-    raise ValueError(f"{name} is not a number")
-
-
-def _check(content: dict[str, Any]) -> None:
-    """Raises ValueError for what is too deep, no number that can be counted with, or no text that can be shown."""
-    layer: list[Any] = [content]
-    for _ in range(MOST_DEPTH):
-        keys = [key for value in layer if isinstance(value, dict) for key in value]
-        above = [
-            value.values() if isinstance(value, dict) else value
-            for value in layer
-            if isinstance(value, dict | list)
-        ]
-        layer = [*keys, *(inner for values in above for inner in values)]
-        if not layer:
-            return
-        for value in layer:
-            if isinstance(value, str) and not value.isascii():
-                value.encode()  # a half of a surrogate pair is no text
-            elif isinstance(value, int | float) and not abs(value) <= MOST_NUMBER:
-                raise ValueError("it has a number that is too large")
-    raise ValueError("its values are nested too deeply")
-
-
-_MISSING = object()
-
-
-def _fitting(value: Any, shape: Any, path: str, faults: list[str]) -> Any:
-    """The value without what is not of its shape, whose paths go to `faults`; `_MISSING` if that is all of it.
-
-    Where a number or text is expected there may be null as well; where more is, that is as if it were missing.
-    """
-    if value is None:
-        return None if shape in (None, float, str, bool) else _MISSING
-    if shape is None:
-        return value
-    if isinstance(shape, dict) and isinstance(value, dict):
-        at = f"{path}." if path else ""
-        kept = {
-            key: _fitting(each, shape.get(key, shape.get(EACH)), f"{at}{key}", faults)
-            for key, each in value.items()
-        }
-        return {key: each for key, each in kept.items() if each is not _MISSING}
-    if isinstance(shape, list) and isinstance(value, list):
-        inner = [_fitting(each, shape[0], f"{path}[{number}]", faults) for number, each in enumerate(value)]
-        return [each for each in inner if each is not _MISSING]
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if (shape is float and is_number) or (shape in (str, bool) and isinstance(value, shape)):
-        return value
-    faults.append(short(path, 80))
-    return _MISSING
-
-
 def common_profiles(manifests: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """The network profiles that mean the same in every run that has them, by name."""
     known: dict[str, list[Any]] = {}
     for manifest in manifests:
-        for name, profile in (manifest.get("profiles") or {}).items():
+        for name, profile in section(manifest, "profiles").items():
             known.setdefault(name, []).append(profile)
     return {name: same[0] for name, same in known.items() if same.count(same[0]) == len(same)}

@@ -31,7 +31,6 @@ STANDS_FOR, AT_WORK = "stands_for", "codec_at_work"
 NO_CODEC = naming.USUAL["codec"]
 EAGER = naming.USUAL["engine"]
 """The engine of a trial for which nothing was built: the base that others are compared with."""
-_PLACE = "its place among the rows"
 _OF_POINT = ["model", "setup", "point"]
 _OF_ROUND = [*(name for name in TRIAL if name != "backend"), "testbed", "position", "host"]
 """The columns that a point's rows of one round share (those of a host there, in the frame of the stages)."""
@@ -86,13 +85,8 @@ def undivided(rows: pd.DataFrame) -> pd.Series:
 def short_step(step: str, hosts: int) -> str:
     """`link out` for `edge-server out`, `link 2 back` for `middle1-server back`; a host's role as it is."""
     near, _, rest = step.partition("-")
-    number = "" if hosts == 2 else f" {link_number(near)}"
+    number = "" if hosts == 2 else f" {int(near.removeprefix('middle')) + 1 if near != 'edge' else 1}"
     return f"link{number} {rest.rpartition(' ')[2]}" if rest else step
-
-
-def link_number(near: str) -> int:
-    """The number of the link that begins at that host; the edge's is 1."""
-    return 1 if near == "edge" else int(near.removeprefix("middle")) + 1
 
 
 def competing(trials: pd.DataFrame) -> pd.DataFrame:
@@ -198,37 +192,40 @@ def in_every_codec(trials: pd.DataFrame) -> pd.DataFrame:
     Where nothing crosses, that is every codec, also those of other runs; a codec that has such rows of its own keeps
     them, and under one with no other rows they are left out. The rows stay in their order.
     """
-    rows = trials
-    if "codec" in rows and STANDS_FOR in rows:
-        own, meant = rows["codec"].astype("str"), rows[STANDS_FOR].astype(object).fillna("").astype("str")
-        others = (meant != "") & (meant != own)
-        if others.any():
-            each = meant.where(others, own)
-            each = each.map({names: names.split(BETWEEN) for names in each.unique()})
-            rows = rows.assign(**{AT_WORK: own, "codec": each, STANDS_FOR: ""})
-            rows = rows.explode("codec", ignore_index=True).astype({"codec": own.dtype})
-    if "codec" not in rows or rows["codec"].nunique() < 2:
+    rows, own = trials, trials["codec"].astype("str")
+    if STANDS_FOR in rows:
+        meant = rows[STANDS_FOR].astype("str")
+        meant = meant.where(meant != "", own)
+        if meant.ne(own).any():
+            named = {names: names.split(BETWEEN) for names in meant.unique()}
+            rows = _in_codecs(rows, meant.map(named)).assign(**{STANDS_FOR: ""})
+            own = rows["codec"]
+    if own.nunique() < 2:
         return rows
-    alone = nothing_crosses(rows)
-    by = [name for name in BUT_CODEC if name in rows]
-    own, wanted = (rows.loc[which, [*by, "codec"]].drop_duplicates() for which in (alone, ~alone))
-    lacking = (
-        wanted.merge(own, how="left", indicator="there").query("there == 'left_only'").drop(columns="there")
-    )
-    if lacking.empty and len(own) <= len(wanted):
+    of = [name for name in BUT_CODEC if name in rows]
+    group = rows.groupby(of, dropna=False, observed=True, sort=False).ngroup()
+    kinds = pd.DataFrame({"group": group, "alone": nothing_crosses(rows), "codec": own})
+    number = kinds.groupby([*kinds], sort=False).ngroup()
+    each: dict[tuple[int, bool, str], list[str]] = {}
+    for one, known in (kinds := kinds.drop_duplicates()).groupby("group"):
+        here, crossing = (known.loc[known["alone"] == alone, "codec"].tolist() for alone in (True, False))
+        each |= {(one, False, codec): [codec] for codec in crossing}
+        for codec in here:
+            # One codec's rows stand for all: those without a codec, where there are any.
+            is_plain = codec == min(here, key=NO_CODEC.__ne__)
+            lacking = [other for other in crossing if is_plain and other not in here]
+            each[one, True, codec] = [codec] * (codec in crossing or not crossing) + lacking
+    if all(codecs == [codec] for (*_, codec), codecs in each.items()):
         return rows
-    # One codec's rows stand for all: those without a codec, where there are any.
-    last = (~own["codec"].astype("str").isin(["", NO_CODEC])).sort_values(kind="stable")
-    plain = own.loc[last.index].drop_duplicates(by)
+    codecs = pd.Series([each[key] for key in kinds.itertuples(index=False, name=None)], dtype=object)
+    return _in_codecs(rows, codecs.take(number).set_axis(rows.index))
+
+
+def _in_codecs(rows: pd.DataFrame, codecs: pd.Series) -> pd.DataFrame:
+    """The rows, once for each of their codecs."""
     at_work = rows[AT_WORK if AT_WORK in rows else "codec"].astype("str")
-    placed = rows.assign(**{_PLACE: range(len(rows)), AT_WORK: at_work})
-    copied = placed[alone].merge(plain, on=[*by, "codec"]).drop(columns="codec").merge(lacking, on=by)
-    # Rows under a codec that crosses nowhere go, but where no codec does.
-    of = rows[[*by, "codec"]].merge(wanted.assign(used=1), how="left")["used"]
-    crossing = rows[by].merge(wanted[by].drop_duplicates().assign(crosses=1), how="left")["crosses"]
-    kept = ~alone.to_numpy() | of.notna().to_numpy() | crossing.isna().to_numpy()
-    both: pd.DataFrame = pd.concat([placed[kept], copied[placed.columns]])
-    return both.sort_values(_PLACE, kind="stable", ignore_index=True).drop(columns=_PLACE)
+    every = rows.assign(**{AT_WORK: at_work, "codec": codecs})[codecs.str.len() > 0]
+    return every.explode("codec", ignore_index=True).astype({"codec": "str"})
 
 
 def of_role(named: str, role: str, usual: str = EAGER) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from pareto.analysis.runs.manifest import sessions, within
-from pareto.analysis.schema import ROUNDING, STANDS, STATUSES, status_of
+from pareto.analysis.schema import LATENCY_ONLY, ROUNDING, STANDS, STATUSES, THROUGHPUT_ONLY
 from pareto.analysis.statistics.samples import Ints
 from pareto.basics.escaping import short
 
@@ -33,12 +33,12 @@ OF_BOTH = (
 UNTRUSTED = {"latency": (*OF_LATENCY, *OF_BOTH), "throughput": (*OF_THROUGHPUT, *OF_BOTH)}
 """The columns of trials and stages that must not be trusted where a figure is not: no bounds, which hold anyway."""
 _BOUNDS = {
-    "latency": ("latency_s", "latency_bound_s"),
-    "throughput": ("throughput_ips", "throughput_bound_ips"),
+    "latency": ("latency_s", "latency_bound_s", np.fmin),
+    "throughput": ("throughput_ips", "throughput_bound_ips", np.fmax),
 }
+"""The column of a figure, that of its bound, and the better one of two."""
 LISTED = 20
 """Trials that were measured again that are listed."""
-_ANY = frozenset(status for standing in STANDS.values() for status in standing)
 
 
 def stands(trials: pd.DataFrame, figure: str = "") -> pd.Series:
@@ -46,18 +46,17 @@ def stands(trials: pd.DataFrame, figure: str = "") -> pd.Series:
 
     The other one is empty in what `analysis.runs.load` gives.
     """
-    return trials["status"].isin(STANDS[figure] if figure else _ANY)
+    return trials["status"].isin(STANDS[figure] if figure else {*STANDS["latency"], *STANDS["throughput"]})
 
 
-def bounded(trials: pd.DataFrame) -> tuple[pd.DataFrame, str]:
-    """The trials, of which none counts with a figure beyond its bound, and a line on those whose status so changes:
+def bounded(trials: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """The trials, of which none counts with a figure beyond its bound, and a line if the status of some so changes:
     older versions let a latency be 1 % beyond it, and a throughput 3 % and more.
 
     Where a figure is between the bound and that of the link as probed, the link was so fast: the bound is the figure.
     """
     counts, bounds = {}, {}
-    for figure, (column, bound) in _BOUNDS.items():
-        better = np.fmin if figure == "latency" else np.fmax
+    for figure, (column, bound, better) in _BOUNDS.items():
         most = better(trials[bound], trials[f"probed_{bound}"])
         beyond = (better(trials[column], most) - most).abs() > ROUNDING * most
         counts[figure] = stands(trials, figure) & ~beyond
@@ -65,14 +64,12 @@ def bounded(trials: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     # A link on which a latency cannot be was not the link of the throughput either.
     counts["throughput"] &= counts["latency"] | ~stands(trials, "latency")
     status = statuses(**counts).where(stands(trials), trials["status"])
-    changed = status.ne(trials["status"])
-    if not changed.any():
-        return trials.assign(**bounds), ""
-    words = (
-        f"{changed.sum()} trials have a figure beyond its bound, which is not trusted though their run did"
-    )
+    if not (changed := status.ne(trials["status"])).any():
+        return trials.assign(**bounds), []
     reason = trials["reason"].mask(changed, "beyond its bound")
-    return trials.assign(**bounds, status=status, reason=reason), words
+    return trials.assign(**bounds, status=status, reason=reason), [
+        f"{changed.sum()} trials have a figure beyond its bound, which is not trusted though their run did"
+    ]
 
 
 def trusted(rows: pd.DataFrame, status: pd.Series | None = None) -> pd.DataFrame:
@@ -80,9 +77,9 @@ def trusted(rows: pd.DataFrame, status: pd.Series | None = None) -> pd.DataFrame
 
     rows: trials, or stages with the `status` of the trial of each.
     """
-    known = rows["status"] if status is None else status
+    known = rows[["status"]] if status is None else status.to_frame()
     for figure, columns in UNTRUSTED.items():
-        spoiled = (known.isin(_ANY) & ~known.isin(STANDS[figure])).to_numpy()
+        spoiled = (stands(known) & ~stands(known, figure)).to_numpy()
         if spoiled.any():
             own = (rows[name] for name in columns if name in rows)
             rows = rows.assign(
@@ -98,12 +95,10 @@ def fewest(latency: Ints, throughput: Ints) -> Ints:
 
 def statuses(latency: pd.Series, throughput: pd.Series) -> pd.Series:
     """The status by whether each of the two figures can be trusted."""
-    made = {
-        2 * one + other: status_of(latency=one, throughput=other)
-        for one in (False, True)
-        for other in (False, True)
-    }
-    return (2 * latency.astype(int) + throughput).map(made)
+    named = np.array(["invalid", THROUGHPUT_ONLY, LATENCY_ONLY, "ok"], dtype=object)
+    return pd.Series(
+        named[2 * latency.to_numpy(dtype=int) + throughput.to_numpy()], latency.index, dtype="str"
+    )
 
 
 def status_words(trials: pd.DataFrame) -> str:
@@ -126,10 +121,9 @@ def measured_again(manifests: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 def sentences(trials: pd.DataFrame) -> Iterator[str]:
     """A line on the trials that count for their latency alone, and one on those that do for their throughput alone."""
     for figure, other in (("latency", "throughput"), ("throughput", "latency")):
-        of_one = trials[stands(trials, figure) & ~stands(trials, other)]
-        if len(of_one):
-            verb, whose = ("counts", "its") if len(of_one) == 1 else ("count", "their")
+        if number := (stands(trials, figure) & ~stands(trials, other)).sum():
+            verb, whose = ("counts", "its") if number == 1 else ("count", "their")
             yield (
-                f"{len(of_one)} of {len(trials)} trials {verb} for {figure} alone, as {whose} {other} cannot be "
+                f"{number} of {len(trials)} trials {verb} for {figure} alone, as {whose} {other} cannot be "
                 "trusted: trials.csv says why"
             )

@@ -17,8 +17,8 @@ import pytest
 
 from pareto import analysis
 from pareto.analysis.comparing.between_runs import compare
+from pareto.analysis.findings import with_struck
 from pareto.analysis.runs.load import joined
-from pareto.analysis.runs.struck import with_struck
 from pareto.driver import session
 from pareto.hosts.host import TestbedError
 from pareto.partitions.engines.registry import ENGINES as ENTRIES

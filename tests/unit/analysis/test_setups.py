@@ -12,8 +12,8 @@ from syrupy.assertion import SnapshotAssertion
 
 from pareto.analysis.fronts.front import front
 from pareto.analysis.naming import USUAL
+from pareto.analysis.runs.comparable import KEY, setups, with_setup
 from pareto.analysis.runs.load import joined, load
-from pareto.analysis.runs.setups import KEY, setups
 from tests.unit.example_run import trials, write
 
 HOST = {"cpu": "Cortex-A76", "torch": "2.13.0", "device": "cpu", "threads": 1, "hostname": "pi"}
@@ -74,11 +74,9 @@ def apart(*manifests: dict[str, Any]) -> tuple[list[list[str]], list[str]]:
     """For each run, the setup of its trials: net at wifi, net at lan, other at wifi, other at lan. And the notes."""
     runs = [f"run{number}" for number in range(len(manifests))]
     rows = combinations(runs)
-    found = setups(dict(zip(runs, manifests, strict=True)), rows)
-    labels = found.on(rows)["setup"].tolist()
-    return [labels[start : start + len(KINDS)] for start in range(0, len(labels), len(KINDS))], list(
-        found.notes
-    )
+    found, notes = setups(dict(zip(runs, manifests, strict=True)), rows)
+    labels = with_setup(rows, found)["setup"].tolist()
+    return [labels[start : start + len(KINDS)] for start in range(0, len(labels), len(KINDS))], notes
 
 
 @pytest.mark.parametrize(
@@ -281,8 +279,8 @@ def on_testbeds(manifest: dict[str, Any]) -> tuple[list[str], list[str]]:
     """The setup of each testbed's trials of one kind, and the notes."""
     names = [session["testbed_name"] for session in manifest["sessions"]]
     rows = pd.concat([combinations(["run"])[:1].assign(testbed=name) for name in names], ignore_index=True)
-    found = setups({"run": manifest}, rows)
-    return found.on(rows)["setup"].tolist(), list(found.notes)
+    found, notes = setups({"run": manifest}, rows)
+    return with_setup(rows, found)["setup"].tolist(), notes
 
 
 def test_testbeds_of_equal_hardware_are_pooled_and_others_have_their_names(
@@ -300,5 +298,6 @@ def test_testbeds_of_equal_hardware_are_pooled_and_others_have_their_names(
 def test_a_run_on_several_testbeds_is_pooled_with_another_of_the_same_hardware() -> None:
     fleet, alone = of_testbeds(lab1="A76", lab2="A72"), of_testbeds(lab1="A76")
     rows = combinations(["fleet", "fleet", "alone"])[:: len(KINDS)].assign(testbed=["lab1", "lab2", "lab1"])
-    labels = setups({"fleet": fleet, "alone": alone}, rows).on(rows)["setup"].tolist()
+    found, _ = setups({"fleet": fleet, "alone": alone}, rows)
+    labels = with_setup(rows, found)["setup"].tolist()
     assert labels == ["edge cpu=A76", "edge cpu=A72", "edge cpu=A76"]

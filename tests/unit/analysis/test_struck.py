@@ -14,13 +14,12 @@ from pareto.analysis.advice.observed import WORKLOAD
 from pareto.analysis.comparing.between_runs import compare
 from pareto.analysis.comparing.sentences import verdicts
 from pareto.analysis.figures.drawing import conditions
-from pareto.analysis.findings import Findings, find
+from pareto.analysis.findings import Findings, find, with_struck
 from pareto.analysis.fronts.front import front
 from pareto.analysis.naming import USUAL
 from pareto.analysis.prediction.network import Network
 from pareto.analysis.runs.load import joined, load
 from pareto.analysis.runs.points import CELL, struck_off
-from pareto.analysis.runs.struck import with_struck
 from pareto.analysis.schema import STRUCK
 from pareto.protocol.errors import UserError
 from tests.unit.example_run import trials, write
