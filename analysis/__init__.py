@@ -82,19 +82,7 @@ _WHERE = {
     "report": "pareto.analysis.reporting:report",
     "figures": "pareto.analysis.figures:",
 }
-__all__ = [
-    "advise",
-    "compare",
-    "figures",
-    "find",
-    "front",
-    "hypervolumes",
-    "load",
-    "paired",
-    "report",
-    "requests",
-    "stages",
-]
+__all__ = list(_WHERE)
 
 
 def __getattr__(name: str) -> Any:
@@ -102,9 +90,8 @@ def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, _, function = _WHERE[name].partition(":")
-    imported = import_module(module)
-    globals()[name] = getattr(imported, function) if function else imported
-    return globals()[name]
+    found = globals()[name] = getattr(import_module(module), function) if function else import_module(module)
+    return found
 
 
 def __dir__() -> list[str]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +30,14 @@ from pareto.analysis.naming import LETTERS, SIMULATED, count, some
 from pareto.analysis.prediction import compared
 from pareto.analysis.prediction.network import Network, networks
 from pareto.analysis.runs import requests
-from pareto.analysis.runs.load import Joined, Run, Runs, joined, links
+from pareto.analysis.runs.load import Run, Runs, joined, links
 from pareto.analysis.runs.manifest import common_profiles, within
 from pareto.analysis.runs.points import (
     BUT_CODEC,
     CELL,
     CONDITION,
     MEASURED,
+    NO_CODEC,
     NONE,
     SETTLED,
     competing,
@@ -63,42 +65,33 @@ CHANCE = (
 
 @dataclass(frozen=True)
 class Options:
-    """The choices for a report. figures: `auto` draws the usual kinds, those of each condition only if there are few of
-    these; `all` draws every kind. profiles: folders of model profiles whose forecasts are compared with what was
-    measured. uncertainty: what fronts show of it (`analysis.figures.marks.UNCERTAINTIES`). look: that of figures.
+    """The choices for a report. Raises UserError for one that there is not.
+
+    width: a name in `WIDTHS_IN`, or `both`. figures: `auto` draws the usual kinds, those of each condition only if
+    there are few of these; `all` draws every kind. profiles: folders of model profiles whose forecasts are compared
+    with what was measured. uncertainty: what fronts show of it (`analysis.figures.marks.UNCERTAINTIES`). look: that of
+    figures.
     """
 
     objectives: tuple[str, ...] = DEFAULT
     where: str = ""
-    widths: tuple[str, ...] = ("page",)
+    width: str = "page"
     figures: str = "auto"
     profiles: tuple[Path, ...] = ()
     uncertainty: str = "box"
     look: Look = USUAL
 
-    @classmethod
-    def checked(
-        cls,
-        objectives: Sequence[str],
-        where: str,
-        width: str,
-        figures: str,
-        profiles: Sequence[Path] = (),
-        uncertainty: str = "box",
-        look: Look = USUAL,
-    ) -> Options:
-        """Options from the texts of the command line. Raises UserError."""
-        names = tuple(name.strip() for name in objectives if name.strip())
-        chosen(names)
-        Where.parse(where)
-        if width not in (*WIDTHS_IN, "both"):
-            raise UserError(f"--width {width}: one of {', '.join(WIDTHS_IN)}, both")
-        if figures not in FIGURES:
-            raise UserError(f"--figures {figures}: one of {', '.join(FIGURES)}")
-        if uncertainty not in UNCERTAINTIES:
-            raise UserError(f"--uncertainty {uncertainty}: one of {', '.join(UNCERTAINTIES)}")
-        widths = tuple(WIDTHS_IN) if width == "both" else (width,)
-        return cls(names, where, widths, figures, tuple(profiles), uncertainty, look)
+    def __post_init__(self) -> None:
+        chosen(self.objectives)
+        Where.parse(self.where)
+        known = {"width": (*WIDTHS_IN, "both"), "figures": FIGURES, "uncertainty": UNCERTAINTIES}
+        for name, values in known.items():
+            if (value := getattr(self, name)) not in values:
+                raise UserError(f"--{name} {value}: one of {', '.join(values)}")
+
+    @property
+    def widths(self) -> tuple[str, ...]:
+        return tuple(WIDTHS_IN) if self.width == "both" else (self.width,)
 
 
 @dataclass
@@ -134,12 +127,12 @@ class Findings:
     files: list[Path] = field(default_factory=list)
     undrawn: list[str] = field(default_factory=list)
     struck: pd.DataFrame = field(default_factory=pd.DataFrame)
-    progress: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=answer.COLUMNS))
-    delta_rates: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=bjontegaard.COLUMNS))
-    paired_codecs: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=COLUMNS["codec"]))
-    paired_engines: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=COLUMNS["engine"]))
-    testbeds: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=testbeds.COLUMNS))
-    tails: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=requests.COLUMNS))
+    progress: pd.DataFrame = field(default_factory=partial(pd.DataFrame, columns=answer.COLUMNS))
+    delta_rates: pd.DataFrame = field(default_factory=partial(pd.DataFrame, columns=bjontegaard.COLUMNS))
+    paired_codecs: pd.DataFrame = field(default_factory=partial(pd.DataFrame, columns=COLUMNS["codec"]))
+    paired_engines: pd.DataFrame = field(default_factory=partial(pd.DataFrame, columns=COLUMNS["engine"]))
+    testbeds: pd.DataFrame = field(default_factory=partial(pd.DataFrame, columns=testbeds.COLUMNS))
+    tails: pd.DataFrame = field(default_factory=partial(pd.DataFrame, columns=requests.COLUMNS))
 
     @property
     def standing(self) -> str:
@@ -175,11 +168,6 @@ class Findings:
         return [run.manifest for run in self.runs]
 
     @property
-    def on_one_machine(self) -> bool:
-        """Whether the hosts of a run share the machine that the harness runs on."""
-        return any(within(manifest, "sweep", "testbed") == "local" for manifest in self.manifests)
-
-    @property
     def networks(self) -> dict[str, Network]:
         """The profiles that are one delay and rate, by name."""
         return networks(self.manifests, strict=False)
@@ -193,154 +181,130 @@ class Findings:
 def find(
     runs: Runs | Joined, options: Options | None = None, step: Callable[[str], None] = lambda words: None
 ) -> Findings:
-    """Read and analyse some runs; nothing is written. step: gets what is done next. Raises UserError."""
+    """Read and analyse some runs; nothing is written. step: gets what is done next.
+
+    Raises UserError, also for an objective that no measured point has: its front would be empty without a word.
+    """
     options = options or Options()
+    objectives, where = options.objectives, options.where
     step("reading the rows")
     known = joined(runs)
-    findings, rows = _fronts(known, options, step)
-    step("finding where to cut, and from what link speed on elsewhere")
-    _answer(findings, rows)
-    _predict(findings, options.profiles)
-    _doubt(findings, rows)
-    _compare_testbeds(findings)
-    step("comparing codecs and engines")
-    _compare_codecs(findings, rows)
-    _compare_engines(findings, rows)
-    _note(findings, rows, known.trials)
-    return findings
-
-
-def _fronts(known: Joined, options: Options, step: Callable[[str], None]) -> tuple[Findings, pd.DataFrame]:
-    """The findings so far: fronts, and backends in pairs; and the front without what was struck off.
-
-    Raise UserError for an objective that no measured point has: its front would be empty without a word.
-    """
+    folders, manifests = [run.folder for run in known.runs], [run.manifest for run in known.runs]
+    named = {name: run.manifest for run in known.runs for name in run.names}
     step("finding the fronts")
-    trials = energy.with_middle(known.trials, known.stages)
-    manifests = {name: run.manifest for run in known.runs for name in run.names}
-    chance = quality.right_by_chance(trials, manifests)
+    trials, stages = energy.with_middle(known.trials, known.stages), known.stages
+    chance = quality.right_by_chance(trials, named)
     if chance.any():
         trials = trials.assign(**{name: trials[name].mask(chance) for name in ("top1", "top1_images")})
-    made = fronts(trials, options.objectives, options.where)
-    of_names = networks((run.manifest for run in known.runs), strict=False)
-    rows, gaps = lacking(made.front, trials, options.objectives, options.where, of_names)
+    made = fronts(trials, objectives, where)
+    rows, gaps = lacking(made.front, trials, objectives, where, networks(manifests, strict=False))
     measured = rows[rows["rounds"] > 0]
-    for each in chosen(options.objectives):
+    for each in chosen(objectives):
         if len(measured) and measured[each.column].isna().all():
             why = f" ({each.needs})" if each.needs else ""
             raise UserError(f"--objectives {each.name}: no point of these runs has it{why}: choose others")
     step("comparing backends")
-    rivals = competing(trials)
-    pairs = paired(rivals)
-    findings = Findings(
+    rivals, front = competing(trials), with_struck(rows, trials, known.struck)
+    backends, drifts = paired(rivals), stability.drifts(rivals)
+    step("finding where to cut, and from what link speed on elsewhere")
+    ordered = competing(needed(trials)).sort_values("netem", kind="stable")  # as in every table
+    profiles, unread = compared.profiles_of(folders, options.profiles)
+    prediction = compared.compared(front, profiles, manifests)
+    apart = testbeds.differences(trials)
+    told_apart = list(testbeds.sentences(apart))
+    is_doubt = bool((apart["difference_percent"].abs() > testbeds.NOTABLE).any())
+    step("comparing codecs and engines")
+    with_codecs, with_engines = paired(rivals, "codec"), paired(rivals, "engine")
+    delta_rates = bjontegaard.delta_rates(rows)
+    slowest = tails.tails(rows, trials, folders)
+    one_machine = on_one_machine(manifests)
+    remarks = [
+        *[CHANCE] * bool(chance.any()),
+        *unread,
+        *compared.unused(profiles, manifests),
+        *compared.sentences(prediction),
+        *([] if is_doubt else told_apart),
+    ]
+    return Findings(
         runs=known.runs,
         trials=trials,
-        stages=known.stages,
-        links=links([run.folder for run in known.runs]),
-        front=with_struck(rows, trials, known.struck),
-        struck=known.struck,
-        progress=answer.answers(trials, manifests),
+        stages=stages,
+        links=links(folders),
+        front=front,
         hypervolumes=made.hypervolumes,
         attainment=made.attainment,
-        overhead=overhead(
-            trials, known.stages, {"profiles": common_profiles(run.manifest for run in known.runs)}
-        ),
-        paired=pairs,
-        verdicts=[*verdicts(pairs, known.struck)],
-        drifts=stability.drifts(rivals),
-        objectives=options.objectives,
-        where=options.where,
-        doubts=gaps,
-        notes=[*known.notes, *[CHANCE] * bool(chance.any())],
-        remarks=[CHANCE] * bool(chance.any()),
+        overhead=overhead(trials, stages, {"profiles": common_profiles(manifests)}),
+        paired=backends,
+        drifts=drifts,
+        objectives=objectives,
+        where=where,
+        prediction=prediction,
+        answers=[
+            *answers(ordered, stages, manifests, where=where, front=rows, struck_off=known.struck),
+            *codecs.sentences(ordered, stages, manifests, known.struck),
+        ],
+        doubts=[
+            *compared.faults(prediction),
+            *gaps,
+            *stability.doubts(rows, drifts),
+            *host_load.on_one_core(manifests),
+            *host_load.beyond(rows, manifests),
+            *host_load.doubts(trials, stages, shared=one_machine),
+            *(map(Doubt, told_apart) if is_doubt else ()),
+        ],
+        verdicts=[*verdicts(backends, known.struck)],
+        codecs=[
+            *verdicts(with_codecs),
+            *quality.sentences(rows),
+            *bjontegaard.sentences(delta_rates),
+        ],
+        engines=[
+            *verdicts(with_engines),
+            *by_engine.sides(with_engines),
+            *quality.of_engines(rows),
+            *by_engine.start_up(stages),
+        ],
+        notes=[
+            *known.notes,
+            *remarks,
+            *tails.sentences(slowest),
+            *allocators.sentences(trials, manifests),
+            *sentences(trials),
+            *measured_again(manifests),
+            *noise.floor_sentences(noise.floors(known.trials)),
+            *noise.spread_sentences(known.trials, folders),
+            *_of_figures(rows, trials),
+            *host_load.full_cores(trials, shared=one_machine),
+        ],
+        remarks=remarks,
+        struck=known.struck,
+        progress=answer.answers(trials, named),
+        delta_rates=delta_rates,
+        paired_codecs=with_codecs,
+        paired_engines=with_engines,
+        testbeds=apart,
+        tails=slowest,
     )
-    return findings, rows
 
 
-def _answer(findings: Findings, rows: pd.DataFrame) -> None:
-    """Answers: where to cut, and what codecs change in that."""
-    of, struck = findings, findings.struck
-    ordered = competing(needed(of.trials)).sort_values("netem", kind="stable")  # as in every table
-    of.answers += answers(ordered, of.stages, of.manifests, where=of.where, front=rows, struck_off=struck)
-    of.answers += codecs.sentences(ordered, of.stages, of.manifests, struck)
+def on_one_machine(manifests: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether the hosts of a run share the machine that the harness runs on."""
+    return any(within(manifest, "sweep", "testbed") == "local" for manifest in manifests)
 
 
-def _predict(findings: Findings, named: Sequence[Path]) -> None:
-    """Forecasts of model profiles beside what was measured, and the profiles that say nothing."""
-    profiles, unread = compared.profiles_of([run.folder for run in findings.runs], named)
-    findings.prediction = compared.compared(findings.front, profiles, findings.manifests)
-    told = [*unread, *compared.unused(profiles, findings.manifests), *compared.sentences(findings.prediction)]
-    findings.notes += told
-    findings.remarks += told
-
-
-def _doubt(findings: Findings, rows: pd.DataFrame) -> None:
-    """Doubts of figures, beside those of points that lack one."""
-    findings.doubts[:0] = compared.faults(findings.prediction)
-    findings.doubts += [
-        *stability.doubts(rows, findings.drifts),
-        *host_load.on_one_core(findings.manifests),
-        *host_load.beyond(rows, findings.manifests),
-        *host_load.doubts(findings.trials, findings.stages, shared=findings.on_one_machine),
-    ]
-
-
-def _compare_testbeds(findings: Findings) -> None:
-    """Testbeds: how far they are apart, which is a doubt if that is much."""
-    findings.testbeds = testbeds.differences(findings.trials)
-    told = list(testbeds.sentences(findings.testbeds))
-    if (findings.testbeds["difference_percent"].abs() > testbeds.NOTABLE).any():
-        findings.doubts += map(Doubt, told)
-    else:
-        findings.notes += told
-        findings.remarks += told
-
-
-def _compare_codecs(findings: Findings, rows: pd.DataFrame) -> None:
-    """Codecs: their wins in time, costs in accuracy and savings in bytes."""
-    findings.delta_rates = bjontegaard.delta_rates(rows)
-    findings.paired_codecs = paired(competing(findings.trials), "codec")
-    findings.codecs += [
-        *verdicts(findings.paired_codecs),
-        *quality.sentences(rows),
-        *bjontegaard.sentences(findings.delta_rates),
-    ]
-
-
-def _compare_engines(findings: Findings, rows: pd.DataFrame) -> None:
-    """Engines: their wins, on which host, and how long they take to start."""
-    rivals = competing(findings.trials)
-    findings.paired_engines = paired(rivals, "engine")
-    findings.engines += [
-        *verdicts(findings.paired_engines),
-        *by_engine.sides(findings.paired_engines),
-        *quality.of_engines(rows),
-        *by_engine.start_up(findings.stages),
-    ]
-
-
-def _note(findings: Findings, rows: pd.DataFrame, measured: pd.DataFrame) -> None:
-    """Notes on the trials (`measured`: as read), and on each figure."""
-    trials = findings.trials
-    findings.tails = tails.tails(rows, trials, [run.folder for run in findings.runs])
-    findings.notes += [
-        *tails.sentences(findings.tails),
-        *allocators.sentences(trials, findings.manifests),
-        *sentences(trials),
-        *measured_again(findings.manifests),
-        *noise.floor_sentences(noise.floors(measured)),
-        *noise.spread_sentences(measured, [run.folder for run in findings.runs]),
-    ]
+def _of_figures(rows: pd.DataFrame, trials: pd.DataFrame) -> Iterator[str]:
+    """Yield what there is to say of the figures of each condition."""
     if rows.empty:
-        findings.notes.append("no trial has ended yet: nothing to show")
+        yield "no trial has ended yet: nothing to show"
     for key, shown in rows.groupby(BUT_CODEC, dropna=False):
         name = " ".join(figure_name(shown, rows))
         if shown[["latency_s", "throughput_ips"]].isna().any(axis=1).all():
-            findings.notes.append(nothing_valid(trials.groupby(BUT_CODEC).get_group(key), name))
-        else:
-            findings.notes += energies_of_different_devices(shown, name)
-            findings.notes += best_points(shown, name)
-    findings.notes += host_load.full_cores(trials, shared=findings.on_one_machine)
+            yield nothing_valid(trials.groupby(BUT_CODEC).get_group(key), name)
+            continue
+        charged = shown[shown["on_energy_front"].groupby(shown["codec"]).transform("any")]
+        if charged["energy_of"].nunique() > 1:
+            yield f"{name}: no energy figure: its codecs count different devices"
+        yield from best_points(shown, name)
 
 
 def figure_name(rows: pd.DataFrame, every: pd.DataFrame) -> tuple[str, ...]:
@@ -385,7 +349,7 @@ def _placed(row: pd.Series) -> str:
     if row["payload_bytes"] == 0:
         return f"point {row['point']} ({place(row.to_dict() | {'engine': ''})})"
     text = f"point {row['point']} over {row['backend']}"
-    if row["codec"] in ("", "none"):
+    if row["codec"] == NO_CODEC:
         return text
     if row["output_error"] <= quality.SAME_OUTPUT:
         return f"{text} with {row['codec']}"
@@ -401,13 +365,6 @@ def nothing_valid(trials: pd.DataFrame, name: str) -> str:
     # A reason may be a traceback of many lines: a note is one.
     often = f"; most often: {short(reasons.index[0])}" if len(reasons) else ""
     return f"{name}: no figures: {text}{often}"
-
-
-def energies_of_different_devices(rows: pd.DataFrame, name: str) -> Iterator[str]:
-    """Yield why there is no figure of the energy of some rows, although some was measured."""
-    charged = rows[rows["on_energy_front"].groupby(rows["codec"]).transform("any")]
-    if charged["energy_of"].nunique() > 1:
-        yield f"{name}: no energy figure: its codecs count different devices"
 
 
 def with_struck(front: pd.DataFrame, trials: pd.DataFrame, struck_off: pd.DataFrame) -> pd.DataFrame:
@@ -426,16 +383,11 @@ def with_struck(front: pd.DataFrame, trials: pd.DataFrame, struck_off: pd.DataFr
     ).drop_duplicates(CELL)[[*CELL, "point_name", SETTLED, *BOUNDS]]
     measured = cells(pooled(trials[is_struck(trials)])).drop(columns="point_name")
     rows = named.merge(measured, on=CELL, how="left")
-    rows = rows.merge(front[CELL].assign(there=True), on=CELL, how="left")
-    rows = rows[rows["there"].isna()].drop(columns="there")
-    counts = ["rounds", "excluded", "trials", "left_out"]
-    rows[counts] = rows[counts].fillna(0).astype("int64")
-    empty = {"bool": False, "str": ""}
-    for name in (name for name in front if name not in rows):
-        rows[name] = empty.get(str(front[name].dtype), float("nan"))
-    rows["feasible"] = True
-    for name in front.select_dtypes("str"):
-        rows[name] = rows[name].fillna("").astype("str")
+    rows = rows.merge(front[CELL], on=CELL, how="left", indicator="there").query("there == 'left_only'")
+    rows = rows.reindex(columns=[*front, SETTLED, *BOUNDS]).assign(feasible=True)
+    for name, dtype in front.dtypes.items():
+        if (empty := {"bool": False, "str": "", "int64": 0}.get(str(dtype))) is not None:
+            rows[name] = rows[name].astype(object).where(rows[name].notna(), empty).astype(dtype)
     both = pd.concat([front.assign(**{SETTLED: MEASURED}), rows], ignore_index=True)
     both["point_order"] = order(both["point"])
     return sorted_cells(both)[[*front.columns, SETTLED, *BOUNDS]]

@@ -65,7 +65,7 @@ def find(runs: Runs, objectives: Sequence[str] = DEFAULT, where: str = "") -> Fi
 
     A notebook shows the answers, the fronts and what to be careful with. Raises `UserError`.
     """
-    return findings.find(runs, Options.checked(objectives, where, "page", "none"))
+    return findings.find(runs, Options(tuple(objectives), where, figures="none"))
 
 
 def advise(

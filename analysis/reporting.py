@@ -61,21 +61,24 @@ def report(
     the rest, and the next report knows what to remove. before_figures: called when only figures are missing. step: gets
     what is done next. Raises UserError, OSError.
     """
-    meant = folders(runs)
+    meant, options = folders(runs), options or Options()
     if out is None and len(meant) > 1:
         raise UserError(f"{len(meant)} runs are joined: say where their report goes")
-    if out is None:
-        out = meant[0].resolve() if meant[0].is_symlink() else meant[0]
-    options = options or Options()
+    out = out or (meant[0].resolve() if meant[0].is_symlink() else meant[0])
     _refuse_links(out)
     findings = find(meant, options, step)
     step("writing tables and the page")
-    each = options.figures != "none" and _each(findings, options)
+    conditions = len(worth_showing(findings.front)[CONDITION].drop_duplicates())
+    each = options.figures == "all" or (options.figures == "auto" and conditions <= MOST_CONDITIONS)
+    if options.figures != "none" and not each:
+        findings.notes.append(
+            f"{conditions} conditions: the figures of each are left out; --figures all draws them, --where fewer"
+        )
     tex = _latex(findings, options.widths, options.look.columns) if each else {}
     tables = {file: getattr(findings, frame) for file, frame in TABLES.items()}
     tables = {file: table for file, table in tables.items() if file == "front.csv" or not table.empty}
-    # An earlier report may have answered another question. In somebody else's folder the list may name anything.
     tables["front.csv"] = _without_empty(tables["front.csv"])
+    # An earlier report may have answered another question. In somebody else's folder the list may name anything.
     files.claim(out, *tables, PAGE, TEXT, *tex, instead_of=filter(is_ours, files.made(out)))
     findings.files += [files.write_table(out / file, table) for file, table in tables.items()]
     findings.files.append(page.write(findings, out / PAGE))
@@ -84,9 +87,8 @@ def report(
     if before_figures is not None:
         before_figures(findings)
     if options.figures != "none":
-        every = options.figures == "all"
-        made = list(drawings(findings, each=each, every=every, uncertainty=options.uncertainty))
-        folder, widths = out / "figures", options.widths
+        every, folder, widths = options.figures == "all", out / "figures", options.widths
+        made = [*drawings(findings, each=each, every=every, uncertainty=options.uncertainty)]
         waiting = told_apart(made, folder, widths)
         with drawn_as(options.look):
             expected = [path for drawing in waiting for path in drawing.paths(folder, widths)]
@@ -102,21 +104,10 @@ def _without_empty(front: pd.DataFrame) -> pd.DataFrame:
     return front.drop(columns=held.index[~held]) if len(front) else front
 
 
-def _each(findings: Findings, options: Options) -> bool:
-    """Whether the figures of each condition are drawn; where they are not by themselves, a note says so."""
-    conditions = worth_showing(findings.front)[CONDITION].drop_duplicates()
-    each = options.figures == "all" or len(conditions) <= MOST_CONDITIONS
-    if not each:
-        findings.notes.append(
-            f"{len(conditions)} conditions: the figures of each are left out; --figures all draws them, --where fewer"
-        )
-    return each
-
-
-def _latex(findings: Findings, widths: Sequence[str], columns: Sequence[str] = ()) -> dict[str, str]:
+def _latex(findings: Findings, widths: Sequence[str], columns: Sequence[str]) -> dict[str, str]:
     """The LaTeX tables of each condition, at each width, by their files. columns: as of `front_latex`."""
     tables: dict[str, str] = {}
-    made = origin(run.manifest for run in findings.runs)
+    made = origin(findings.manifests)
     for name, rows, pairs in latex_rows(findings):
         for width in widths:
             front = latex.front_latex(rows, made, width=width, chosen=columns)

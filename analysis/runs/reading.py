@@ -51,14 +51,12 @@ def read(folder: Path, table: Table) -> tuple[pa.Table, list[str]]:
     try:
         raw = files.read(folder, table.file)
         header = next(csv.reader([raw[: raw.find(b"\n") + 1].decode("utf-8-sig")]), [])
-    except files.StoreError as error:
-        raise UserError(f"{error}") from error
     except OSError as error:
         raise UserError(f"{path}: {error.strerror or error}") from error
     except (UnicodeDecodeError, csv.Error) as error:
         raise UserError(f"{path}: not a CSV file: {error}") from error
-    required = (column for column in table.columns if not rules.may_be_empty(column))
-    if missing := [column for column in required if column not in header]:
+    absent = [column for column in table.columns if column not in header]
+    if missing := [column for column in absent if not rules.may_be_empty(column)]:
         raise UserError(f"{path}: no column {', '.join(missing[:3])}{' ...' if missing[3:] else ''}")
     end = _end(raw, len(header))
     if end < len(raw):
@@ -111,16 +109,14 @@ def _type(column: str) -> pa.DataType:
 
 def _check_all(column: str, values: pa.ChunkedArray) -> None:
     """Check each different text once, and numbers together. Raises ValueError."""
-    if column in TEXT:
-        for text in values.unique().to_pylist() if KINDS[column] is Kind.NAME else ():
+    if KINDS[column] is not Kind.FREE:
+        for text in values.unique().to_pylist() if column in TEXT else [""] * bool(values.null_count):
             rules.check(column, text)
-        return
-    if values.null_count:
-        rules.check(column, "")
-    least, most = rules.span(column)
-    numbers = values.drop_null().to_numpy()
-    if np.any((numbers < least) | (numbers > most)):  # NaN is no measurement, and no fault
-        raise ValueError(f"column {column} has values that cannot have been measured")
+    if column not in TEXT:
+        least, most = rules.span(column)
+        numbers = values.drop_null().to_numpy()
+        if np.any((numbers < least) | (numbers > most)):  # NaN is no measurement, and no fault
+            raise ValueError(f"column {column} has values that cannot have been measured")
 
 
 def _fault(path: Path, raw: bytes, table: Table) -> str:

@@ -7,6 +7,7 @@ import io
 import logging
 import re
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -61,17 +62,15 @@ def request_latencies(runs: Runs, trials: pd.DataFrame | None = None) -> pd.Data
     where = folders(runs)
     trials = load(where) if trials is None else trials
     files_of = request_files(where)
-    ok, which = stands(trials, "latency").to_numpy(), trials[["run", "round"]]
-    rows = []
+    ok, rows = stands(trials, "latency").to_numpy(), []
     for key, members in trials.groupby(CELL, dropna=False, observed=True).indices.items():
-        counted = which.iloc[members[ok[members]]]
-        if counted.empty:
-            continue
-        cell = dict(zip(CELL, key, strict=True))
-        rounds = set(zip(counted["run"].tolist(), counted["round"].tolist(), strict=True))
-        kept = [file for round_, file in files_of.get(cell_name(cell), {}).items() if round_ in rounds]
-        counts = {"trials": len(counted), "without_requests": len(counted) - len(kept)}
-        rows.append(cell | counts | _figures([latencies_s(file) for file in kept]))
+        counted = trials[["run", "round"]].iloc[members[ok[members]]]
+        if len(counted):
+            cell = dict(zip(CELL, key, strict=True))
+            here = files_of.get(cell_name(cell), {})
+            kept = [here[each] for each in counted.itertuples(index=False, name=None) if each in here]
+            counts = {"trials": len(counted), "without_requests": len(counted) - len(kept)}
+            rows.append(cell | counts | _figures([latencies_s(file) for file in kept]))
     return sorted_cells(pd.DataFrame(rows, columns=COLUMNS))
 
 
@@ -112,18 +111,13 @@ def request_files(where: Sequence[Path]) -> Files:
 
 def _named(where: Sequence[Path]) -> dict[str, Path]:
     """The folders by the names of their runs, as in `analysis.runs.load.load`; without those that have no trial."""
-    named = {}
+    named: dict[str, Path] = {}
     for folder in where:
-        try:
-            with (
-                files.opened(folder, TRIALS.file) as file,
-                io.TextIOWrapper(file, "utf-8-sig", newline="") as text,
-            ):
-                first = next(csv.DictReader(text), None)
-        except (OSError, ValueError, csv.Error) as error:  # it was read before, and is another one now
-            raise UserError(f"{folder / TRIALS.file}: {short(str(error))}") from error
-        if first is not None:
-            named[first.get("run") or folder.resolve().name] = folder
+        with files.opened(folder, TRIALS.file) as file:
+            text = io.TextIOWrapper(file, "utf-8-sig", newline="")
+            named |= {
+                row.get("run") or folder.resolve().name: folder for row in islice(csv.DictReader(text), 1)
+            }
     return named
 
 

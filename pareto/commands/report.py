@@ -78,7 +78,8 @@ def report(
         from pareto.analysis.figures.style import check_look  # imports matplotlib, which takes a second
 
         check_look(look)
-    options = Options.checked(objectives.split(","), where, width, figures, profile or (), uncertainty, look)
+    named = tuple(filter(None, map(str.strip, objectives.split(","))))
+    options = Options(named, where, width, figures, tuple(profile or ()), uncertainty, look)
     screen = console(aside=json)
     folders = run_folders(screen, runs, RESULTS) if runs else last(screen)
     if methods:

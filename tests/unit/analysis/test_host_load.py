@@ -10,8 +10,9 @@ import pandas as pd
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from pareto.analysis.findings import on_one_machine
 from pareto.analysis.naming import USUAL
-from pareto.analysis.runs.load import Joined, Run, joined
+from pareto.analysis.runs.load import Joined, joined
 from pareto.analysis.statistics import host_load
 from pareto.sweep.options import SLOWED
 from pareto.trial.faults import MATTERS
@@ -162,9 +163,5 @@ def test_hosts_on_one_core_are_told_once(snapshot: SnapshotAssertion) -> None:
 
 
 def test_only_the_local_testbed_is_one_machine_with_the_harness() -> None:
-    from pareto.analysis.findings import Findings
-
-    empty = [pd.DataFrame() for _ in range(9)]
     for testbed, one in (("local", True), ("lab.yaml", False)):
-        found = Findings([Run(Path(), {"sweep": {"testbed": testbed}})], *empty, objectives=())
-        assert found.on_one_machine is one
+        assert on_one_machine([{"sweep": {"testbed": testbed}}]) is one

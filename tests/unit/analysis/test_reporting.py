@@ -84,13 +84,13 @@ def test_files(whole: Findings) -> None:
 )
 def test_bad_options_are_one_line(options: Any, snapshot: SnapshotAssertion) -> None:
     with pytest.raises(UserError) as refused:
-        Options.checked(*options)
+        Options(*options)
     assert "\n" not in str(refused.value)
     assert str(refused.value) == snapshot
 
 
 def test_both_widths() -> None:
-    assert set(Options.checked(["latency", "throughput"], "", "both", "none").widths) == {"page", "column"}
+    assert set(Options(["latency", "throughput"], "", "both", "none").widths) == {"page", "column"}
 
 
 def test_other_objectives_and_a_constraint_reach_the_front(whole: Findings) -> None:
