@@ -67,7 +67,9 @@ if TYPE_CHECKING:
     from pareto.analysis.reporting import report as report
     from pareto.analysis.runs.load import load as load
     from pareto.analysis.runs.load import stages as stages
-    from pareto.analysis.runs.requests import request_latencies as requests
+    from pareto.analysis.runs.requests import request_latencies
+
+    requests = request_latencies
 
 _WHERE = {
     "load": "pareto.analysis.runs.load:load",
