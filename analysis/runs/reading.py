@@ -13,7 +13,8 @@ import pandas as pd
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
-from pareto.analysis.schema import CELL, KINDS, TEXT, Kind, Table, rules
+from pareto.analysis import schema
+from pareto.analysis.schema import CELL, KINDS, TEXT, Kind, Table
 from pareto.basics import files
 from pareto.basics.escaping import short
 from pareto.protocol.errors import UserError
@@ -56,7 +57,7 @@ def read(folder: Path, table: Table) -> tuple[pa.Table, list[str]]:
     except (UnicodeDecodeError, csv.Error) as error:
         raise UserError(f"{path}: not a CSV file: {error}") from error
     absent = [column for column in table.columns if column not in header]
-    if missing := [column for column in absent if not rules.may_be_empty(column)]:
+    if missing := [column for column in absent if not schema.may_be_empty(column)]:
         raise UserError(f"{path}: no column {', '.join(missing[:3])}{' ...' if missing[3:] else ''}")
     end = _end(raw, len(header))
     if end < len(raw):
@@ -111,9 +112,9 @@ def _check_all(column: str, values: pa.ChunkedArray) -> None:
     """Check each different text once, and numbers together. Raises ValueError."""
     if KINDS[column] is not Kind.FREE:
         for text in values.unique().to_pylist() if column in TEXT else [""] * bool(values.null_count):
-            rules.check(column, text)
+            schema.check(column, text)
     if column not in TEXT:
-        least, most = rules.span(column)
+        least, most = schema.span(column)
         numbers = values.drop_null().to_numpy()
         if np.any((numbers < least) | (numbers > most)):  # NaN is no measurement, and no fault
             raise ValueError(f"column {column} has values that cannot have been measured")
@@ -131,7 +132,7 @@ def _fault(path: Path, raw: bytes, table: Table) -> str:
             for column, text in zip(header, fields, strict=True):
                 try:
                     if column in table.columns:
-                        rules.check(column, text)
+                        schema.check(column, text)
                 except ValueError as error:
                     return f"{where}: column {column}: {error}"
     except (UnicodeDecodeError, csv.Error) as error:

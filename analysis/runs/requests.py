@@ -19,8 +19,7 @@ from pyarrow.parquet import ParquetFile
 from pareto.analysis.runs.load import Runs, folders, load
 from pareto.analysis.runs.points import CELL, sorted_cells
 from pareto.analysis.runs.standing import stands
-from pareto.analysis.schema import TRIALS, cell_name
-from pareto.analysis.schema.rules import LEAST, MOST
+from pareto.analysis.schema import LEAST, MOST, TRIALS, cell_name
 from pareto.analysis.statistics.samples import Floats, flagged, quantile, quantile_interval
 from pareto.basics import files
 from pareto.basics.escaping import short

@@ -22,9 +22,10 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pareto import PROFILES
+from pareto.analysis import schema
 from pareto.analysis.runs.manifest import FILE as MANIFEST
 from pareto.analysis.runs.manifest import read_json
-from pareto.analysis.schema import CELL, LINKS, STAGES, STRUCK, TRIALS, Kind, Table, rules, trial_name
+from pareto.analysis.schema import CELL, LINKS, STAGES, STRUCK, TRIALS, Kind, Table, trial_name
 from pareto.basics import files
 from pareto.basics.escaping import no_formula
 from pareto.basics.files import StoreError as StoreError
@@ -289,7 +290,7 @@ def parquet_of(table: Table, parts: Parts) -> bytes:
     from pyarrow import parquet
 
     types = {Kind.NAME: pa.string(), Kind.WHOLE: pa.int64(), Kind.NUMBERS: pa.list_(pa.float64())}
-    schema = pa.schema([(name, types.get(table.kind(name), pa.float64())) for name in table.columns])
+    typed = pa.schema([(name, types.get(table.kind(name), pa.float64())) for name in table.columns])
     first, second = table.columns[:2]
     tables = []
     for name, columns in parts.items():
@@ -297,7 +298,7 @@ def parquet_of(table: Table, parts: Parts) -> bytes:
             raise KeyError(f"not a column: {', '.join(sorted(unknown))}")
         rows = len(columns[second])
         absent = dict.fromkeys(table.columns, [None] * rows)
-        tables.append(pa.table({**absent, first: [name] * rows, **columns}, schema=schema))
+        tables.append(pa.table({**absent, first: [name] * rows, **columns}, schema=typed))
     content = pa.BufferOutputStream()
     parquet.write_table(pa.concat_tables(tables), content)
     return bytes(content.getvalue())
@@ -336,10 +337,10 @@ def checked(row: Row, table: Table) -> tuple[list[str], list[str]]:
     line, faults = [_text(row.get(column)) for column in table.columns], []
     for place, column in enumerate(table.columns):
         try:
-            rules.check(column, line[place])
+            schema.check(column, line[place])
         except ValueError as error:
             faults.append(f"{column} {error}")
-            if not rules.may_be_empty(column):
+            if not schema.may_be_empty(column):
                 raise StoreError(f"{table.file} cannot have such a row: {faults[-1]}") from None
             line[place] = ""
     return line, faults
