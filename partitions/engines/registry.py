@@ -33,8 +33,8 @@ class Kind(NamedTuple):
     which are imported by the same names. first_s, stage_s, node_s, again_s: about how long it takes to build a stage on
     a core like those in docs/notes/performance.md: what a host's first takes more than others, what each takes, what
     each operator in it; and one that was built before. differs: of what it changes in the results, the share by which
-    two kinds of processors may differ; 0: it changes nothing but the last digits. compiler: whether it needs one for C++.
-    short: whether it computes with 16 bits. on_gpu: whether on an NVIDIA GPU, too.
+    two kinds of processors may differ; 0: it changes nothing but the last digits. compiler: whether it needs one for
+    C++. short: whether it computes with 16 bits. on_gpu: whether on an NVIDIA GPU, too.
     """
 
     builder: str
