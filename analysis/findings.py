@@ -30,7 +30,7 @@ from pareto.analysis.naming import LETTERS, SIMULATED, count, some
 from pareto.analysis.prediction import compared
 from pareto.analysis.prediction.network import Network, networks
 from pareto.analysis.runs import requests
-from pareto.analysis.runs.load import Run, Runs, joined, links
+from pareto.analysis.runs.load import Joined, Run, Runs, joined, links
 from pareto.analysis.runs.manifest import common_profiles, within
 from pareto.analysis.runs.points import (
     BUT_CODEC,

@@ -79,10 +79,9 @@ class Run:
 
     def findings(self, objectives: str | Sequence[str] = "latency,throughput", where: str = "") -> Findings:
         """The findings of a report: frames and sentences. Raises UserError."""
-        names = tuple(objectives.split(",") if isinstance(objectives, str) else objectives)
+        names = _names(objectives)
         if (asked := (where, *names)) not in self._found:
-            options = Options.checked(names, where, "page", "none")
-            self._found[asked] = findings.find(self._joined, options)
+            self._found[asked] = findings.find(self._joined, Options(names, where, figures="none"))
         return self._found[asked]
 
     @property
@@ -106,8 +105,8 @@ class Run:
 
     def report(self, out: str | Path | None = None, *, figures: str = "auto") -> list[Path]:
         """The files of a report, which is written into `out`, or a single run's folder. Raises UserError, OSError."""
-        options = replace(Options(), figures=figures)
-        return reporting.report(self.folders, None if out is None else Path(out), options).files
+        there = None if out is None else Path(out)
+        return reporting.report(self.folders, there, Options(figures=figures)).files
 
     def __str__(self) -> str:
         return self.answer
@@ -229,9 +228,8 @@ def compare(
     a: Source, b: Source, objectives: str | Sequence[str] = "latency,throughput", where: str = ""
 ) -> Comparison:
     """Run B against run A, over the cells that both have. Raises UserError."""
-    names = objectives.split(",") if isinstance(objectives, str) else objectives
     first, second = ([run.folder for run in _joined(side).runs] for side in (a, b))
-    return between_runs.compare(first, second, names, where)
+    return between_runs.compare(first, second, _names(objectives), where)
 
 
 def advise(
@@ -268,6 +266,12 @@ def _joined(source: Source) -> Joined:
     if lost := [name for name in whole.trials if name not in source]:
         raise UserError(f"the frame lacks columns of trials: {', '.join(lost)}: leave rows out, not columns")
     return replace(whole, trials=source)
+
+
+def _names(objectives: str | Sequence[str]) -> tuple[str, ...]:
+    """The names of objectives, which may stand in one text with commas."""
+    each = objectives.split(",") if isinstance(objectives, str) else objectives
+    return tuple(filter(None, (name.strip() for name in each)))
 
 
 def _chosen(rows: pd.DataFrame, name: str, value: Any) -> pd.DataFrame:
