@@ -118,7 +118,7 @@ def result_of(told: Mapping[str, Mapping[str, Any]]) -> TrialResult:
         role: HostReport(usage, *(told[role].get(name) for name in _OF_HOST))
         for role, usage in {edge_role: edge, **usages}.items()
     }
-    return TrialResult(edge, hosts, strangers, is_local=strangers is not None)
+    return TrialResult(edge, hosts, strangers, is_local="strangers_percent" in told[edge_role])
 
 
 def facts(pid: int, gpu: str | None = None) -> Facts:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -53,7 +52,7 @@ CELL = Cell("alexnet", (1,), "pool", "tcp", NONE.name, 2)
 FACTS = ModelFacts((("input", 600_000), ("pool", 1000), ("output", 0)), 0.01)
 WATTS = {EDGE: 2.5, MIDDLE: None, SERVER: None}
 LINK = {"rtt_s": 0.05, "rate_bps": 8e6, "rate_back_bps": 9e6}
-POWERCAP = {"by_field": {"energy_j": "powercap"}, "least_window_s": 0.1}
+BETWEEN = ("edge-middle1", "middle1-server")
 NOTHING_MEASURED = {"max_abs_error": 1.0, "tolerance": 0.1}
 CUT_AT_BOTH = Cell("alexnet", (0, 1), "input+pool", "tcp", NONE.name, 2)
 
@@ -69,59 +68,41 @@ class FakeShaper(Shaper):
         return {"shaper": "none"}
 
 
-@dataclass
 class Ends:
-    """Every program that was started, by role and module, the newest last."""
+    """Every program that was started, by role and module, the newest last; what they answer may be changed."""
 
-    of: dict[tuple[str, str], list[FarEnd]] = field(default_factory=dict)
-    link: dict[str, Any] = field(default_factory=lambda: dict(LINK))
-    report: dict[str, Any] = field(default_factory=lambda: dict(NOTHING_MEASURED))
-    digest: str = "g"
-    in_force: dict[str, str] = field(default_factory=lambda: defaultdict(lambda: "tuned"))
-    late: int = 0
-    run_s: float = 0.01
-    baselines: dict[str, Iterator[float | None]] = field(
-        default_factory=lambda: {
-            EDGE: itertools.repeat(None),
-            MIDDLE: itertools.cycle([0.02, 0.03]),
-            SERVER: itertools.cycle([0.05, 0.04]),
-        }
-    )
-    begins: Callable[[], dict[str, Any]] = lambda: POWERCAP
-    warm_s: Iterator[float] = field(default_factory=lambda: iter([9.0] * 6))
+    def __init__(self) -> None:
+        self.of: dict[tuple[str, str], list[FarEnd]] = {}
+        self.late, self.link, self.in_force = 0, LINK, dict.fromkeys(PIDS, "tuned")
+        self.baselines = {EDGE: [None], MIDDLE: [0.02, 0.03], SERVER: [0.05, 0.04]}
+        self.answers: dict[str, Any] = {
+            "facts": lambda role: replace(facts(PIDS[role]), allocator=self.in_force[role]),
+            "listen": {"tcp": 5001, "probe": 5002}, "connect": None, "rendezvous": 5003, "join": None,
+            "probe": lambda role: Reading(**self.link), "warm": 0.0,
+            "load": {"graph_digest": "g", "rss_bytes": 1},
+            "stage": {"run_s": 0.01, "weights_bytes": 99, "rss_bytes": 1},
+            "baseline": self._baseline, "usage": USAGE, "units": UNIT_RUNS, "codecs": CODEC_RUNS,
+            "roofline": {"flops": 1e9, "bytes_s": 2e9}, "trial": TRIAL,
+            "begin": {"by_field": {"energy_j": "powercap"}, "least_window_s": 0.1}, "idle": WATTS.get,
+            "latest": SensorSample(1.0, energy_j=3.0), "collect": SERIES,
+            "cost": {"cpu_percent": 0.3, "samples": 7, "late_p99_s": None},
+        }  # fmt: skip
 
     def start(self, role: str, module: str) -> FarEnd:
-        of_worker: dict[str, Callable[[dict[str, Any]], Any]] = {
-            "facts": lambda request: replace(facts(PIDS[role]), allocator=self.in_force[role]),
-            "listen": lambda request: {"tcp": 5001, "probe": 5002},
-            "connect": lambda request: None,
-            "rendezvous": lambda request: 5003,
-            "join": lambda request: None,
-            "probe": lambda request: Reading(**self.link),
-            "warm": lambda request: next(self.warm_s),
-            "load": lambda request: {"graph_digest": self.digest, "rss_bytes": 1},
-            "stage": lambda request: {"run_s": self.run_s, "weights_bytes": 99, "rss_bytes": 1},
-            "baseline": lambda request: next(self.baselines[role]),
-            "usage": lambda request: USAGE,
-            "units": lambda request: UNIT_RUNS,
-            "codecs": lambda request: CODEC_RUNS,
-            "roofline": lambda request: {"flops": 1e9, "bytes_s": 2e9},
-            "trial": self.trial,
-        }
-        of_monitor: dict[str, Callable[[dict[str, Any]], Any]] = {
-            "begin": lambda request: self.begins(),
-            "idle": lambda request: WATTS[role],
-            "latest": lambda request: SensorSample(1.0, energy_j=3.0),
-            "collect": lambda request: SERIES,
-            "cost": lambda request: {"cpu_percent": 0.3, "samples": 7, "late_p99_s": None},
-        }
-        end = FarEnd(of_worker if module == "pareto.remote.worker" else of_monitor)
+        def answer(request: dict[str, Any]) -> Any:
+            if request["op"] == "trial":
+                self.worker(EDGE).late = self.late
+            answer = self.answers[request["op"]]
+            return answer(role) if callable(answer) else answer
+
+        end = FarEnd(defaultdict(lambda: answer))
         self.of.setdefault((role, module), []).append(end)
         return end
 
-    def trial(self, request: dict[str, Any]) -> dict[str, Any]:
-        self.worker(EDGE).late = self.late
-        return self.report
+    def _baseline(self, role: str) -> float | None:
+        """The next one; the last comes first again."""
+        self.baselines[role] = [*self.baselines[role][1:], first := self.baselines[role][0]]
+        return first
 
     def worker(self, role: str) -> FarEnd:
         return self.of[role, "pareto.remote.worker"][-1]
@@ -144,24 +125,20 @@ def ends() -> Ends:
 
 
 @pytest.fixture
-def made(ends: Ends) -> Iterator[Callable[[dict[str, Host]], Testbed]]:
-    with ExitStack() as stack:
-
-        def make(hosts: dict[str, Host]) -> Testbed:
-            remotes = {role: StandIn(host, partial(ends.start, role)) for role, host in hosts.items()}
-            return stack.enter_context(closing(bed_of(remotes, shaper=FakeShaper())))
-
-        yield make
+def bed(ends: Ends) -> Iterator[Testbed]:
+    with closing(bed_of_hosts(ends, HOSTS)) as bed:
+        yield bed
 
 
 @pytest.fixture
-def bed(made: Callable[[dict[str, Host]], Testbed]) -> Testbed:
-    return made(HOSTS)
+def chain(ends: Ends) -> Iterator[Testbed]:
+    with closing(bed_of_hosts(ends, CHAIN)) as bed:
+        yield bed
 
 
-@pytest.fixture
-def chain(made: Callable[[dict[str, Host]], Testbed]) -> Testbed:
-    return made(CHAIN)
+def bed_of_hosts(ends: Ends, hosts: dict[str, Host]) -> Testbed:
+    remotes = {role: StandIn(host, partial(ends.start, role)) for role, host in hosts.items()}
+    return bed_of(remotes, shaper=FakeShaper())
 
 
 def workers_of(
@@ -191,10 +168,8 @@ def once(cell: Cell = CELL, number: int = 1) -> Trial:
 
 
 def measured(workers: Workers, cell: Cell = CELL, network: Sequence[Profile] = (NONE,)) -> TrialResult:
-    """What a trial whose output is right reports."""
-    result = workers.trial(once(cell), network)
-    assert isinstance(result, TrialResult)
-    return result
+    """What a trial reports."""
+    return cast(TrialResult, workers.trial(once(cell), network))
 
 
 def shaper_of(bed: Testbed) -> FakeShaper:
@@ -216,7 +191,7 @@ def test_a_monitor_watches_each_worker_unless_nothing_is_sampled(bed: Testbed, e
             assert workers.facts()[role] == {**vars(facts(PIDS[role])), **sensed}
         assert workers.samples() == dict.fromkeys(HOSTS, SERIES)
         assert set(workers.facts()) == set(workers.sampling() or {}) == set(HOSTS)
-    ends.begins = Mock(side_effect=Refused("no process 11 to watch"))
+    ends.answers["begin"] = Mock(side_effect=Refused("no process 11 to watch"))
     with pytest.raises(SessionError, match="pi: no process 11 to watch"):
         workers_of(bed).start()
     assert len(ends.all) == 2 + 4 + 4
@@ -233,7 +208,7 @@ def test_a_monitor_watches_each_worker_unless_nothing_is_sampled(bed: Testbed, e
 def test_a_throughput_phase_is_as_long_as_the_energy_sensors_need(
     bed: Testbed, ends: Ends, sample_s: float | None, least_window_s: float, asked_s: float, lasts_s: float
 ) -> None:
-    ends.begins = lambda: {"by_field": {"energy_j": "nvml"}, "least_window_s": least_window_s}
+    ends.answers["begin"] = {"by_field": {"energy_j": "nvml"}, "least_window_s": least_window_s}
     effort = Effort(latency=(9, asked_s), throughput=(9, asked_s))
     with closing(workers_of(bed, sample_s)) as workers:
         workers.ready(CELL, [NONE])
@@ -243,52 +218,24 @@ def test_a_throughput_phase_is_as_long_as_the_energy_sensors_need(
     assert trial["throughput"] == {"requests": 9, "seconds": lasts_s}
 
 
-def test_workers_are_told_the_transport_and_not_its_label_and_what_to_decode_ahead(
-    workers: Workers, ends: Ends
-) -> None:
-    """And the edge whose connections to look at."""
-    for cell in (replace(CELL, backend="tcp:a"), replace(CELL, prefetch=3)):
-        workers.trial(once(cell), [NONE])
-    assert ends.asked(EDGE, "trial", "prefetch") == [0, 3]
-    assert ends.asked(EDGE, "trial", "peer") == [HOSTS[SERVER].data_address] * 2
-    for role, op in ((EDGE, "trial"), (EDGE, "stage"), (SERVER, "stage")):
-        assert {split["backend"] for split in ends.asked(role, op, "split")} == {"tcp"}
-
-
-def test_on_slow_devices_nothing_is_warmed_up_that_has_been_proven(workers: Workers, ends: Ends) -> None:
-    ends.report = TRIAL
-    for ends.run_s in (0.001, 0.001, 5.0):
-        workers.trial(Trial(CELL, 1, 0.01, 1.0, QUICK), [NONE])
-    assert ends.asked(EDGE, "trial", "warmup_requests") == [10, 10, 0]
-
-
-def test_in_a_chain_each_host_talks_to_the_next(chain: Testbed, ends: Ends) -> None:
-    network = [NONE, Profile("slow", Direction(0.95, 4e6))]
-    ends.warm_s = itertools.repeat(0.0)
+def test_in_a_chain_each_host_talks_to_the_next_and_has_its_stage(chain: Testbed, ends: Ends) -> None:
+    network = [Profile("fast", Direction(0.01, 80e6)), Profile("slow", Direction(0.95, 4e6))]
     with closing(workers_of(chain, code=Artifact(Path(os.devnull), "c"))) as workers:
         workers.ready(CELL, network)
         workers.ready(CELL, network)
+        result = measured(workers, CUT_AT_BOTH, network)
+        transfers_s = [crossing.usual_s for crossing in workers.crossings(CUT_AT_BOTH, network)]
     assert [ends.worker(role).of("listen") != [] for role in CHAIN] == [False, True, True]
     connected = [ends.asked(role, "connect", "address") for role in CHAIN]
     assert connected == [["192.168.7.9"], ["192.168.7.1"], []]
     slow = int(2 * 4e6 * 1448 / 1514 / 8 * 0.95)
     assert [ends.asked(role, "warm", "nbytes") for role in CHAIN] == [[ANY], [slow], []]
-    assert set(workers.shaped) == {CELL.netem}
-    assert list(workers.shaped[CELL.netem]) == ["edge-middle1", "middle1-server"]
+    assert {name: list(links) for name, links in workers.shaped.items()} == {CELL.netem: list(BETWEEN)}
     # Inputs go to the edge alone, and a model's code to all.
     assert [len(ends.asked(role, "load", "data")[0]) for role in CHAIN] == [1, 0, 0]
     for role, host in CHAIN.items():
         recipe = ends.asked(role, "load", "recipe")[0]
         assert (recipe["file"], recipe["attribute"]) == (f"{host.folder}/c.py", "build")
-
-
-def test_in_a_chain_every_host_has_its_stage_and_tells_of_it(chain: Testbed, ends: Ends) -> None:
-    ends.report = TRIAL
-    fast, slow = (Profile(name, Direction(0.01, rate)) for name, rate in (("fast", 80e6), ("slow", 8e6)))
-    with closing(workers_of(chain)) as workers:
-        workers.start()
-        result = measured(workers, CUT_AT_BOTH, (fast, slow))
-        transfers_s = [crossing.usual_s for crossing in workers.crossings(CUT_AT_BOTH, (fast, slow))]
     assert list(result.hosts) == [EDGE, MIDDLE, SERVER]
     assert [ends.asked(role, "usage", "requests")[-1] for role in (MIDDLE, SERVER)] == [17, 17]
     for position, (role, interface) in enumerate(((EDGE, "eth0"), (MIDDLE, "eth1"), (SERVER, None))):
@@ -303,7 +250,7 @@ def test_in_a_chain_every_host_has_its_stage_and_tells_of_it(chain: Testbed, end
 def test_a_host_that_traces_another_graph_is_named(
     workers: Workers, ends: Ends, snapshot: SnapshotAssertion
 ) -> None:
-    ends.digest = "another"
+    ends.answers["load"] = {"graph_digest": "another", "rss_bytes": 1}
     line = refusal(TestbedError, workers.ready, CELL, [NONE])
     assert EDGE in line and "alexnet" in line
     assert line == snapshot
@@ -362,7 +309,7 @@ WARM_UPS = {
 def test_bulk_warms_a_connection_as_its_link_needs_it(
     workers: Workers, ends: Ends, bare: bool, profile: Profile, takes_s: list[float], nbytes: list[int]
 ) -> None:
-    ends.warm_s = iter(takes_s)
+    ends.answers["warm"] = Mock(side_effect=takes_s)
     if bare:
         workers.bare_links()
     workers.ready(CELL, [profile])
@@ -403,7 +350,7 @@ def test_a_real_link_without_emulation_is_held_to_itself_before_the_run(
 def test_a_host_with_a_share_of_a_core_may_wait_for_it_before_it_sends(
     bed: Testbed, workers: Workers, ends: Ends, share: float | None, at_the_latest_s: float
 ) -> None:
-    ends.link["message_s"] = 0.1
+    ends.link = {**LINK, "message_s": 0.1}
     if share is not None:
         bed.facts["hosts"] = {EDGE: {"cpu_share": share}}
     (link,) = workers.links
@@ -413,34 +360,39 @@ def test_a_host_with_a_share_of_a_core_may_wait_for_it_before_it_sends(
     assert (asked["message"], asked["answer"]) == (1000, 4000)
 
 
-def test_a_trial_has_its_stage_and_tells_what_it_served(workers: Workers, ends: Ends) -> None:
-    ends.report = TRIAL
+def test_a_trial_has_its_stage_and_tells_what_it_served(bed: Testbed, workers: Workers, ends: Ends) -> None:
     first_result, again = measured(workers), measured(workers)
     assert (first_result.quality["agreement"], first_result.quality["agreement_images"]) == (1.0, 8)
-    assert (first_result.warm_ups, again.warm_ups) == (1, 0)
+    assert (first_result.warm_ups, again.warm_ups) == (1, 0), "it is proven now"
     assert replace(first_result, warm_ups=0) == again
-    edge, server = again.hosts[EDGE], again.hosts[SERVER]
-    assert edge == HostReport(again.edge, None, 99, None)
+    assert again.hosts[EDGE] == HostReport(again.edge, None, 99, None)
     assert again.edge.latency_s == TRIAL["latency_s"]
     assert again.strangers_percent is None
-    assert server.baseline_s == 0.04  # the lesser: once before, once after
+    assert again.hosts[SERVER].baseline_s == 0.04  # the lesser: once before, once after
     assert ends.worker(SERVER).of("usage")[-1] == {"requests": 17, "steady": 9, "coded": 0}
     for position, (role, interface) in enumerate(((EDGE, "eth0"), (SERVER, None))):
         split = {"cuts": [1], "batch_size": 2, "backend": "tcp", "codec": "none", "engine": "eager"}
         asked = {"split": split, "position": position, "interface": interface, "ranges": {}}
         assert ends.worker(role).of("stage") == [asked] * 2
-    first, second = ends.worker(EDGE).of("trial")
     requests, seconds = QUICK.latency
-    assert (first["interface"], first["latency"]) == ("eth0", {"requests": requests, "seconds": seconds})
-    assert (first["warmup_requests"], second["warmup_requests"]) == (1, 0)  # it is proven now
-
-
-def test_a_trial_knows_what_strangers_took_and_idle_hosts(bed: Testbed, workers: Workers, ends: Ends) -> None:
+    latency = {"requests": requests, "seconds": seconds}
+    # Workers are told the transport and not its label; the edge what to decode ahead, and whose connections to look at.
+    for cell in (replace(CELL, backend="tcp:a"), replace(CELL, prefetch=3)):
+        measured(workers, cell)
+    for role, op in ((EDGE, "trial"), (EDGE, "stage"), (SERVER, "stage")):
+        assert {split["backend"] for split in ends.asked(role, op, "split")} == {"tcp"}
+    # On slow devices nothing is warmed up that has been proven.
+    for ends.answers["stage"]["run_s"] in (0.001, 5.0):
+        workers.trial(Trial(CELL, 1, 0.01, 1.0, QUICK), [NONE])
+    names = ("interface", "peer", "latency", "warmup_requests", "prefetch")
+    told = [tuple(trial[name] for name in names) for trial in ends.worker(EDGE).of("trial")]
+    of_each = [(1, 0), (0, 0), (1, 0), (1, 3), (10, 0), (0, 0)]
+    assert told == [("eth0", HOSTS[SERVER].data_address, latency, *each) for each in of_each]
+    # Where the hosts are this machine, what strangers took of it is known; and what an idle host takes.
     bed.watch_strangers = lambda: lambda: 17.0
-    ends.report = TRIAL
     workers.facts()
     result = measured(workers)
-    assert result.strangers_percent == 17.0, "the hosts are this machine"
+    assert result.strangers_percent == 17.0
     assert {role: host.idle_power_w for role, host in result.hosts.items()} == {EDGE: 2.5, SERVER: None}
 
 
@@ -458,8 +410,7 @@ def test_a_baseline_after_a_trial_is_the_one_before_the_next_of_the_same_stages(
 
     now = Mock(return_value=100.0)
     monkeypatch.setattr("pareto.trial.workers.time.monotonic", now)
-    ends.report = TRIAL
-    ends.baselines[SERVER] = itertools.chain([0.05, 0.02, 0.04], itertools.repeat(0.09))
+    ends.baselines[SERVER] = [0.05, 0.02, 0.04, *[0.09] * 20]
     measured(workers)
     result = measured(workers, replace(CELL, backend="tcp:a"))
     assert (baselines(), result.hosts[SERVER].baseline_s) == (3, 0.02), "the one between serves both"
@@ -468,9 +419,9 @@ def test_a_baseline_after_a_trial_is_the_one_before_the_next_of_the_same_stages(
     assert [trial(cell), trial(cell)] == [2, 1]
     now.return_value += 2.0
     assert trial(cell) == 2, "the host may be slower now"
-    ends.report = NOTHING_MEASURED
+    ends.answers["trial"] = NOTHING_MEASURED
     trial(cell)
-    ends.report = TRIAL
+    ends.answers["trial"] = TRIAL
     assert trial(cell) == 2, "a trial that measured nothing came between"
     ends.late = 10**6
     ends.worker(SERVER).dead = True
@@ -486,7 +437,6 @@ def test_another_rpc_agent_is_joined_where_a_cell_needs_it_and_all_is_opened_ane
     bed: Testbed, ends: Ends
 ) -> None:
     """All: else one backend's connections would be younger than another's. A cell without an agent takes any."""
-    ends.warm_s = itertools.repeat(0.0)
     with closing(workers_of(bed, backends=("tcp", "tcp:4", "rpc", "rpc:basic"))) as workers:
         for backend in ("tcp", "rpc:basic:a", "tcp:4", "rpc:basic:b", "rpc", "tcp"):
             workers.ready(replace(CELL, backend=backend), [NONE])
@@ -497,21 +447,23 @@ def test_another_rpc_agent_is_joined_where_a_cell_needs_it_and_all_is_opened_ane
     assert len(shaper_of(bed).applied) == 1
 
 
-@pytest.mark.parametrize(("is_local", "told"), [(False, ["--congestion", "bbr"]), (True, [])])
-def test_real_hosts_set_the_congestion_control_themselves(
-    bed: Testbed, is_local: bool, told: list[str]
-) -> None:
+def arguments(bed: Testbed) -> dict[str, list[tuple[str, ...]]]:
+    """By role, what each of its workers was started with beside what all are."""
+    remotes = cast(dict[str, StandIn], bed.remotes)
+    return {role: [told[4:] for told in remote.arguments] for role, remote in remotes.items()}
+
+
+@pytest.mark.parametrize(("is_local", "told"), [(False, ("--congestion", "bbr")), (True, ())])
+def test_real_hosts_set_the_congestion_control_themselves(bed: Testbed, is_local: bool, told: object) -> None:
     """The local testbed's routes have it for every socket, from its first packet on."""
     bed.is_local = is_local
     with closing(workers_of(bed, None, tcp=TcpSettings("bbr"))) as workers:
         workers.start()
-    for remote in bed.remotes.values():
-        ((_, _, _, _, *rest),) = cast(StandIn, remote).arguments
-        assert rest == told
+    assert arguments(bed) == {role: [told] for role in HOSTS}
 
 
 def test_each_worker_starts_with_its_allocator_and_anew_for_another_cells(bed: Testbed, ends: Ends) -> None:
-    left, ends.warm_s = replace(CELL, allocator="edge=default"), itertools.repeat(0.0)
+    left = replace(CELL, allocator="edge=default")
     with closing(workers_of(bed, None)) as workers:
         workers.ready(CELL, [NONE])
         workers.ready(replace(CELL, backend="tcp:a"), [NONE])
@@ -520,11 +472,7 @@ def test_each_worker_starts_with_its_allocator_and_anew_for_another_cells(bed: T
         workers.ready(left, [NONE])
         workers.ready(left, [NONE])
         assert {len(each) for each in ends.of.values()} == {2}
-    told = {
-        role: [tuple(rest) for _, _, _, _, *rest in cast(StandIn, remote).arguments]
-        for role, remote in bed.remotes.items()
-    }
-    assert told == {EDGE: [(), ("--allocator", "default")], SERVER: [(), ()]}
+    assert arguments(bed) == {EDGE: [(), ("--allocator", "default")], SERVER: [(), ()]}
     ends.in_force |= {EDGE: "tuned", SERVER: "default"}  # the server: not what was asked
     with closing(workers_of(bed, None)) as workers, pytest.raises(TestbedError, match="server has default"):
         workers.start()
@@ -533,7 +481,6 @@ def test_each_worker_starts_with_its_allocator_and_anew_for_another_cells(bed: T
 
 @pytest.mark.parametrize("slow", [False, True])
 def test_where_tcp_is_to_be_slow_datagrams_tell_of_the_link(bed: Testbed, ends: Ends, slow: bool) -> None:
-    ends.warm_s = itertools.repeat(0.0)
     profile = Profile("slow", Direction(0.1, 4e6))
     with closing(workers_of(bed, None, tcp=TcpSettings(slow_start_after_idle=slow))) as workers:
         workers.ready(CELL, [profile])
@@ -591,18 +538,13 @@ def test_units_and_codecs_are_timed_on_a_host_that_has_the_model(workers: Worker
     assert asked["coded"] == [[1, "int8"], [2, "zstd:3"]]
     assert not ends.worker(EDGE).of("units") + ends.worker(EDGE).of("codecs")
     assert ends.worker(EDGE).of("roofline") == [{"cpu": 0.5}]
-
-
-def test_connections_of_some_backends_alone_are_opened_at_both_ends_of_a_link(
-    workers: Workers, ends: Ends
-) -> None:
-    ends.warm_s = itertools.repeat(0.0)
+    # Connections of some backends alone are opened at both ends of a link; a trial has its own anew.
     workers.ready(CELL, [NONE])
     ((name, (near, far)),) = workers.opened(["tcp"]).items()
     assert (name, near.name, far.name) == ("edge-server", HOSTS[EDGE].name, HOSTS[SERVER].name)
     workers.ready(CELL, [NONE])
-    asked = [connect["backends"] for connect in ends.worker(EDGE).of("connect")]
-    assert asked == [asked[0], ["tcp"], asked[0]], "a trial has its own anew"
+    opened = ends.asked(EDGE, "connect", "backends")
+    assert opened == [opened[0], ["tcp"], opened[0]]
 
 
 def test_hosts_load_their_own_units_and_all_of_them_to_time_each(bed: Testbed, ends: Ends) -> None:
@@ -610,7 +552,6 @@ def test_hosts_load_their_own_units_and_all_of_them_to_time_each(bed: Testbed, e
     with closing(workers_of(bed)) as workers:
         prepared = workers._prepared["alexnet"]
         workers._prepared["alexnet"] = replace(prepared, shards=shards, splits=((1,),))
-        ends.warm_s = itertools.repeat(0.0)
         meter = Meter(Console(quiet=True), lambda words: None)
         workers.start()
         workers.send(meter)
