@@ -3,6 +3,7 @@ itself, also while something else wants its core."""
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import queue
@@ -170,28 +171,6 @@ def test_throughput_is_cut_when_it_takes_far_too_long(clock: Clock, each_s: floa
     assert len(phase.samples) == made  # 1250 were foreseen
 
 
-class Failing(NoLink):
-    """A client whose server goes away after some requests, the last of which it mistakes."""
-
-    def __init__(self, after: int) -> None:
-        super().__init__()
-        self._left = after
-
-    def receive(self) -> Reply:
-        self._left -= 1
-        if self._left < 0:
-            raise BackendError("gone")
-        return Reply(0 if self._left else 99, (torch.zeros(1),), (), 0.0)
-
-
-@pytest.mark.timeout(60)
-def test_a_lost_server_and_a_reply_to_another_request_end_the_phase() -> None:
-    words = refusal(phases.throughput, Failing(0), unchanged, INPUTS, Length(100, 0.0), 1.0, depth=3)
-    assert words == refusal(phases.latency, Failing(0), unchanged, INPUTS, Length(3, 0.0)) == "gone"
-    words = refusal(phases.latency, Failing(1), unchanged, INPUTS, Length(3, 0.0))
-    assert words == "the reply to request 99 came in place of 0"
-
-
 @pytest.mark.parametrize("decodes_s", [0.0, 1 / 32])
 def test_without_a_link_the_edge_alone_is_measured(clock: Clock, decodes_s: float) -> None:
     def decode(tensors: Tensors) -> Tensors:
@@ -246,24 +225,37 @@ def test_inputs_are_decoded_ahead_while_the_edge_computes_but_no_further_than_as
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("where", ["decode", "compute", "send"])
+@pytest.mark.parametrize("where", ["decode", "compute", "send", "receive"])
 def test_a_fault_ends_the_phase_and_the_thread_that_decodes_ahead(where: str) -> None:
-    numbers = itertools.count()
-
-    def fault(tensors: Tensors) -> Tensors:
-        if next(numbers) == 3:
+    def fails(place: str, given: Any) -> Any:
+        if place == where and next(numbers) == 3:
             raise BackendError("gone")
-        return tensors
+        return given
 
-    class Sending(NoLink):
+    class Failing(NoLink):
         def send(self, request_id: int, tensors: Tensors) -> float:
-            return super().send(request_id, fault(tensors) if where == "send" else tensors)
+            return super().send(request_id, fails("send", tensors))
 
+        def receive(self) -> Reply:
+            return fails("receive", super().receive())
+
+    compute, decode = (functools.partial(fails, place) for place in ("compute", "decode"))
     before = set(threading.enumerate())
-    compute, decode = (fault if where == each else unchanged for each in ("compute", "decode"))
-    phase: dict[str, Any] = {"depth": 2, "decode": decode, "prefetch": AHEAD}
-    assert refusal(phases.throughput, Sending(), compute, INPUTS, Length(50, 0.0), 1.0, **phase) == "gone"
+    ahead: dict[str, Any] = {"depth": 2, "decode": decode, "prefetch": AHEAD}
+    for phase, more in ((phases.latency, ()), (functools.partial(phases.throughput, **ahead), (1.0,))):
+        numbers = itertools.count()
+        decoding = {"decode": decode} if phase is phases.latency else {}
+        assert refusal(phase, Failing(), compute, INPUTS, Length(50, 0.0), *more, **decoding) == "gone"
     assert set(threading.enumerate()) <= before
+
+
+def test_a_reply_to_another_request_ends_the_phase() -> None:
+    class Mistaken(NoLink):
+        def receive(self) -> Reply:
+            return Reply(99, (torch.zeros(1),), (), 0.0)
+
+    words = refusal(phases.latency, Mistaken(), unchanged, INPUTS, Length(3, 0.0))
+    assert words == "the reply to request 99 came in place of 0"
 
 
 def test_an_edge_that_decodes_ahead_is_as_busy_as_the_busier_of_its_steps() -> None:
@@ -373,7 +365,7 @@ def every(seconds: float, count: int, origin: float = 0.0) -> list[tuple[float, 
     return [(origin + k * seconds, origin + (k + 1) * seconds) for k in range(count)]
 
 
-def test_the_least_pace_is_that_of_the_best_stretch() -> None:
+def test_the_least_pace_is_that_of_the_best_stretch_and_no_less_than_that_of_the_runs_that_count() -> None:
     slow = every(0.1, 20)
     assert served.steady_s(slow) == pytest.approx(0.1)
     assert served.steady_s(slow + every(0.05, 20, origin=slow[-1][1])) == pytest.approx(0.05)
@@ -384,14 +376,11 @@ def test_the_least_pace_is_that_of_the_best_stretch() -> None:
     assert least is not None
     assert 0.02 < least <= 0.1, "no throughput is above it"
     assert served.steady_s([]) is served.steady_s(every(0.01, 5)) is None, "too short a time"
-
-
-@pytest.mark.parametrize(("requests", "pace_s"), [(3, 0.005), (12, 0.0075)])
-def test_the_pace_of_as_many_runs_as_count_is_no_less_than_theirs(requests: int, pace_s: float) -> None:
-    """In a short phase, and where a quick beginning and end are further apart than a stretch is long."""
+    # The pace of as many runs as count is no less than theirs. In a short phase, and where a quick beginning
+    # and end are further apart than a stretch is long.
     runs = [*every(0.005, 3), *every(0.015, 3, origin=0.015), *every(0.005, 6, origin=0.06)]
-    assert served.steady_s(runs) is None
-    assert served.steady_s(runs, requests) == pytest.approx(pace_s)
+    paces_s = {0: None, 3: pytest.approx(0.005), 12: pytest.approx(0.0075)}
+    assert {requests: served.steady_s(runs, requests) for requests in paces_s} == paces_s
 
 
 def test_what_a_quota_held_back_is_read_from_cgroups(tmp_path: Path) -> None:
