@@ -124,11 +124,6 @@ def test_what_no_sweep_runs_with_and_what_one_runs_with_all_the_same(
     assert [one.words, one.fix] == snapshot
 
 
-def test_what_a_killed_run_left_matters_where_nothing_will_put_it_back() -> None:
-    facts = checkup_facts.pi(left_shaped=["eth0"])
-    assert [the_one(facts, shaped=shaped).fatal for shaped in (True, False)] == [False, True]
-
-
 NO_GPU = {
     "no driver": ({"cuda": None, "gpus": None}, "cuda:0"),
     "no devices": ({"cuda": {"devices": 0, "version": "0.0"}}, "cuda:0"),
@@ -158,20 +153,23 @@ def test_nothing_to_mend() -> None:
     ):
         facts = checkup_facts.gpu() if member is GPU else checkup_facts.pi()
         assert [one for one in judged({**facts, **changed}, replace(member, device=device)) if one.fix] == []
-
-
-def test_a_gpu_whose_power_cannot_be_measured() -> None:
+    # Nothing that could be found out raises nothing.
+    told = dict.fromkeys(checkup_facts.pi())
+    found = judged({**told, "python": "3.11.2", "uid": 1000, "user": "pi"})
+    assert {one.what for one in found if one.fatal} == {"packages", "rights", "data link"}
+    # A gpu whose power cannot be measured.
     facts = checkup_facts.gpu()
     facts["packages"] = {**facts["packages"], "nvidia-ml-py": None}
     one = the_one(facts, GPU)
     fix = f"{facts['executable']} -m pip install nvidia-ml-py"
     assert (one.what, one.fatal, one.fix) == ("packages", False, fix)
-
-
-def test_a_link_that_is_not_shaped_needs_neither_netem_nor_root() -> None:
+    # A link that is not shaped needs neither netem nor root.
     facts = checkup_facts.pi(netem_supported=False, netem="absent", privileged=None)
     assert [one.what for one in judged(facts, shaped=True) if one.fatal] == [*checkup.SHAPING]
     assert [one for one in judged(facts, shaped=False) if one.fix] == []
+    # What a killed run left matters where nothing will put it back.
+    facts = checkup_facts.pi(left_shaped=["eth0"])
+    assert [the_one(facts, shaped=shaped).fatal for shaped in (True, False)] == [False, True]
 
 
 def test_without_a_python_that_can_tell_nothing_else_is_said(snapshot: SnapshotAssertion) -> None:
@@ -204,12 +202,6 @@ def test_an_interpreter_that_the_user_named_is_the_users() -> None:
     )
 
 
-def test_nothing_that_could_be_found_out_raises_nothing() -> None:
-    told = dict.fromkeys(checkup_facts.pi())
-    found = judged({**told, "python": "3.11.2", "uid": 1000, "user": "pi"})
-    assert {one.what for one in found if one.fatal} == {"packages", "rights", "data link"}
-
-
 def test_versions_that_differ_between_the_hosts(snapshot: SnapshotAssertion) -> None:
     gpu = checkup_facts.gpu(python="3.12.3")
     (python,) = finding.differences({"pi": checkup_facts.pi(), "gpu": gpu}, "lab.yaml")
@@ -238,6 +230,20 @@ def test_the_data_interface_is_the_one_with_the_address(snapshot: SnapshotAssert
     sides = own, replace(own, interface="bond0"), replace(own, address="192.168.7.20")
     assert [case.interface(each) for each in sides] == ["eth0", "bond0", ""]
     assert Case(PI, (), {"interfaces": None}, "lab.yaml").interface(own) == ""
+    # Both sides of a host in the middle.
+    apart = between(BEFORE, AFTER)
+    assert [one.what for one in apart] == ["data link", "route", "data link", "route", "listening"]
+    assert not any(one.fatal for one in apart)
+    together = between(BEFORE, replace(BEFORE, peer="192.168.7.1"), listens="no")
+    assert [one.what for one in together] == ["data link", "route", "route", "listening"]
+    assert [one.fatal for one in together] == [False, False, True, True]
+    assert [[one.words for one in found] for found in (apart, together)] == snapshot
+    # Faults on the side of the next host.
+    wrong = replace(AFTER, interface="eth0"), replace(AFTER, peer="10.0.0.9")
+    interface, route = (found for side in wrong for found in between(BEFORE, side) if found.fatal)
+    assert (interface.what, route.what) == ("data link", "route")
+    assert "next_interface: eth1 for mid in lab.yaml" in interface.fix
+    assert [interface.words, interface.fix, route.words, route.fix] == snapshot
 
 
 CARDS = [interface("eth0", "192.168.7.3/24"), interface("eth1", "192.168.8.3/24")]
@@ -254,21 +260,3 @@ def between(*sides: Side, **changed: Any) -> list[Finding]:
     case = Case(MIDDLE, sides, checkup_facts.pi(interfaces=CARDS, routes=WAYS, **changed), "lab.yaml")
     of_links = ("data link", "route", "listening")
     return [one for one in checkup.findings(case, shaped=True) if one.what in of_links]
-
-
-def test_both_sides_of_a_host_in_the_middle(snapshot: SnapshotAssertion) -> None:
-    apart = between(BEFORE, AFTER)
-    assert [one.what for one in apart] == ["data link", "route", "data link", "route", "listening"]
-    assert not any(one.fatal for one in apart)
-    together = between(BEFORE, replace(BEFORE, peer="192.168.7.1"), listens="no")
-    assert [one.what for one in together] == ["data link", "route", "route", "listening"]
-    assert [one.fatal for one in together] == [False, False, True, True]
-    assert [[one.words for one in found] for found in (apart, together)] == snapshot
-
-
-def test_faults_on_the_side_of_the_next_host(snapshot: SnapshotAssertion) -> None:
-    wrong = replace(AFTER, interface="eth0"), replace(AFTER, peer="10.0.0.9")
-    interface, route = (found for side in wrong for found in between(BEFORE, side) if found.fatal)
-    assert (interface.what, route.what) == ("data link", "route")
-    assert "next_interface: eth1 for mid in lab.yaml" in interface.fix
-    assert [interface.words, interface.fix, route.words, route.fix] == snapshot

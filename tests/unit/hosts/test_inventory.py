@@ -43,7 +43,7 @@ def write(folder: Path, text: str) -> Path:
     return path
 
 
-def test_what_a_file_says(tmp_path: Path) -> None:
+def test_what_a_file_says(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     read = inventory.load(write(tmp_path, GOOD))
     edge = HostEntry(
         *("pi", "edge", "pi@192.168.7.2", "192.168.7.2", "eth0"),
@@ -60,6 +60,9 @@ def test_what_a_file_says(tmp_path: Path) -> None:
     )
     assert list(read.roles.items()) == [(EDGE, edge), (SERVER, server)]
     assert (edge.is_this_machine, server.is_this_machine) == (False, True)
+    # Middle hosts come in the files order.
+    read = inventory.load(write(tmp_path, CHAIN))
+    assert [{role: member.name for role, member in read.roles.items()}, read.sides] == snapshot
 
 
 CHAIN = """\
@@ -74,11 +77,6 @@ hosts:
   pi: {role: edge, ssh: pi, data_address: 192.168.7.2, data_interface: eth0}
   third: {role: middle, ssh: third, data_address: 192.168.8.5}
 """
-
-
-def test_middle_hosts_come_in_the_files_order(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
-    read = inventory.load(write(tmp_path, CHAIN))
-    assert [{role: member.name for role, member in read.roles.items()}, read.sides] == snapshot
 
 
 FAULTS = {
@@ -137,9 +135,7 @@ def test_one_file_may_have_several_testbeds(tmp_path: Path) -> None:
     assert [inventory.load(each).roles[EDGE].name for each in (one, two)] == ["a", "b"]
     assert [host.name for host in inventory.all_hosts(path)] == ["a", "gpu", "b"]
     assert [host.name for host in inventory.all_hosts(one)] == ["a", "gpu"]
-
-
-def test_faults_of_a_file_of_several(tmp_path: Path) -> None:
+    # Faults of a file of several.
     one = "testbeds: {one: {hosts: {}}}"
     for name, text, words in (
         ("lab.yaml", one, "lab.yaml has several testbeds: name one, such as "),
@@ -186,6 +182,32 @@ def test_a_file_is_made_with_a_header_and_grows(tmp_path: Path, snapshot: Snapsh
     assert path.read_text() == snapshot
     assert path.stat().st_mode & 0o777 == 0o644
     assert [each.name for each in path.parent.iterdir()] == ["lab.yaml"]
+    # What the user wrote stays. A symbolic link, too.
+    path = tmp_path / "link.yaml"
+    path.symlink_to(tmp_path / "lab.yaml")
+    none = ("hosts:  # none yet\n", "hosts:\n", "hosts:")
+    for before in (MINE, f"hosts:\n  {FLOW}  # no end of line", *none):
+        write(tmp_path, before).chmod(0o600)
+        already = inventory.load(path).hosts
+        inventory.add(path, PI)
+        assert path.read_text().startswith(before)
+        assert inventory.load(path).hosts == (*already, PI)
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert path.is_symlink()
+    # Every value is read back as it was.
+    odd: tuple[dict[str, Any], ...] = (
+        {"key": Path("/keys/of mine/a: b #c"), "user": "o'hara", "port": 2222},
+        {"port": 2222, "host_key": "ssh-ed25519 AAAAC3Nza+/b="},
+        {"ssh": "pi@fe80::1%eth0", "data_interface": '"'},
+        {"ssh": "ssh://pi@10.0.0.2:22", "python": "C:\\python"},
+        {"name": "on", "user": "null", "folder": "/mnt/0x10"},
+        {"name": "1.5", "ssh": "@home", "pip_index": "https://example.org/simple?a=b#c"},
+        {"ssh": "fe80::"},
+    )
+    for number, member in enumerate((*(replace(PI, **fields) for fields in odd), GPU, MIDDLE)):
+        path = tmp_path / f"{number}.yaml"
+        inventory.add(path, member)
+        assert inventory.load(path).hosts == (member,)
 
 
 MINE = """\
@@ -198,21 +220,6 @@ hosts:
       # more to come
 """
 FLOW = "gpu: {role: server, ssh: gpu, data_address: 10.0.0.1}"
-
-
-def test_what_the_user_wrote_stays(tmp_path: Path) -> None:
-    """A symbolic link, too."""
-    path = tmp_path / "link.yaml"
-    path.symlink_to(tmp_path / "lab.yaml")
-    none = ("hosts:  # none yet\n", "hosts:\n", "hosts:")
-    for before in (MINE, f"hosts:\n  {FLOW}  # no end of line", *none):
-        write(tmp_path, before).chmod(0o600)
-        already = inventory.load(path).hosts
-        inventory.add(path, PI)
-        assert path.read_text().startswith(before)
-        assert inventory.load(path).hosts == (*already, PI)
-        assert path.stat().st_mode & 0o777 == 0o600
-        assert path.is_symlink()
 
 
 def test_a_file_that_cannot_be_added_to_is_left(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
@@ -253,9 +260,7 @@ def test_an_address_is_changed_and_nothing_else(tmp_path: Path, snapshot: Snapsh
     (host,) = inventory.load(path).hosts
     assert refusal(TestbedError, inventory.change, path, replace(host, data_address="10.9.9.9")) == snapshot
     assert path.read_text() == shared
-
-
-def test_how_a_host_is_reached_is_changed_and_nothing_else(tmp_path: Path) -> None:
+    # How a host is reached is changed and nothing else.
     keys = "    role: edge\n    port: 41 # of the day\n    data_address: 10.0.0.2\n    ssh: ann@10.0.0.2\n"
     path = write(tmp_path, f"hosts:\n  pi:\n{keys}")
     (host,) = inventory.load(path).hosts
@@ -265,19 +270,3 @@ def test_how_a_host_is_reached_is_changed_and_nothing_else(tmp_path: Path) -> No
     inventory.change(path, changed)
     assert inventory.load(path).hosts == (changed,)
     assert "port: 42 # of the day\n" in path.read_text()
-
-
-def test_every_value_is_read_back_as_it_was(tmp_path: Path) -> None:
-    odd: tuple[dict[str, Any], ...] = (
-        {"key": Path("/keys/of mine/a: b #c"), "user": "o'hara", "port": 2222},
-        {"port": 2222, "host_key": "ssh-ed25519 AAAAC3Nza+/b="},
-        {"ssh": "pi@fe80::1%eth0", "data_interface": '"'},
-        {"ssh": "ssh://pi@10.0.0.2:22", "python": "C:\\python"},
-        {"name": "on", "user": "null", "folder": "/mnt/0x10"},
-        {"name": "1.5", "ssh": "@home", "pip_index": "https://example.org/simple?a=b#c"},
-        {"ssh": "fe80::"},
-    )
-    for number, member in enumerate((*(replace(PI, **fields) for fields in odd), GPU, MIDDLE)):
-        path = tmp_path / f"{number}.yaml"
-        inventory.add(path, member)
-        assert inventory.load(path).hosts == (member,)

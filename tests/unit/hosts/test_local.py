@@ -78,18 +78,10 @@ def test_the_entry_says_what_is_wrong_with_a_python(tmp_path: Path, snapshot: Sn
 # On which cores.
 
 
-def test_the_share_is_kept_and_the_period_is_as_short_as_the_kernel_allows() -> None:
-    for share in (0.05, 0.1, 0.2, 0.25, 0.5, 0.99):
-        quota_us, period_us = quota(share)
-        assert quota_us / period_us == pytest.approx(share, rel=0.01)
-        assert quota_us >= cpu.LEAST_QUOTA_US
-        assert period_us == cpu.PERIOD_US or quota_us == cpu.LEAST_QUOTA_US
-
-
 PAIRS = [(0, 4), (1, 5), (2, 6), (3, 7)]
 
 
-def test_siblings_are_not_two_cores() -> None:
+def test_siblings_are_not_two_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for hosts, physical, placed in (
         (2, PAIRS, ((0, 1), (2, 3, 6, 7), ())),
         (4, PAIRS, ((0, 1, 2, 3), (4, 5, 6, 7), ())),
@@ -101,16 +93,14 @@ def test_siblings_are_not_two_cores() -> None:
         (2, [(5,)], ((5, 5), (), ((0, 1),))),
     ):
         assert cpu.place(hosts, physical) == Placement(*placed)
-
-
-def topology(root: Path, number: int, threads: str) -> None:
-    file = root / f"devices/system/cpu/cpu{number}/topology/thread_siblings_list"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(threads)
-
-
-def test_which_threads_a_core_has_is_the_kernels_word(tmp_path: Path) -> None:
-    """Only those that this process may use are given: all of them siblings of one core, whatever this machine has."""
+    # The share is kept and the period is as short as the kernel allows.
+    for share in (0.05, 0.1, 0.2, 0.25, 0.5, 0.99):
+        quota_us, period_us = quota(share)
+        assert quota_us / period_us == pytest.approx(share, rel=0.01)
+        assert quota_us >= cpu.LEAST_QUOTA_US
+        assert period_us == cpu.PERIOD_US or quota_us == cpu.LEAST_QUOTA_US
+    # Which threads a core has is the kernels word. Only those that this process may use are given: all of them
+    # siblings of one core, whatever this machine has.
     assert siblings(3, tmp_path) == {3}
     for text, threads in (("0,4\n", {0, 4}), ("0-1\n", {0, 1}), ("3\n", {3}), ("?", {3})):
         topology(tmp_path, 3, text)
@@ -121,15 +111,20 @@ def test_which_threads_a_core_has_is_the_kernels_word(tmp_path: Path) -> None:
     found = placement(2, tmp_path)
     assert set(found.hosts) <= allowed
     assert found.together == ((0, 1),)
-
-
-def test_several_testbeds_have_cores_apart_if_enough(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    # Several testbeds have cores apart if enough.
+    nowhere = tmp_path / "none"
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2, 3, 4, 5})
-    assert cpu.apart(2, 2, tmp_path) == [[0, 1, 2], [3, 4, 5]]
-    assert cpu.apart(2, 4, tmp_path) == cpu.apart(1, 2, tmp_path) == []
+    assert cpu.apart(2, 2, nowhere) == [[0, 1, 2], [3, 4, 5]]
+    assert cpu.apart(2, 4, nowhere) == cpu.apart(1, 2, nowhere) == []
 
 
-def test_a_process_and_all_that_it_starts_are_ours() -> None:
+def topology(root: Path, number: int, threads: str) -> None:
+    file = root / f"devices/system/cpu/cpu{number}/topology/thread_siblings_list"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(threads)
+
+
+def test_a_process_and_all_that_it_starts_are_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also what has ended since; the rest of some cores is what others have had."""
     before, after = CoreTime(10.0, 100.0, 40.0), CoreTime(12.0, 103.0, 41.0)
     assert after.strangers_percent(before, 2) == pytest.approx(100 * 2.0 / (2 * 2))
@@ -143,10 +138,8 @@ def test_a_process_and_all_that_it_starts_are_ours() -> None:
     after = core_time(os.getpid(), {core})
     assert after.ours_s - before.ours_s >= 0.28
     assert after.all_s - before.all_s >= 0.2
-
-
-def test_what_cores_were_not_idle_is_what_programs_have_had(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the kernel's ticks say of programs: a quota ends their turns at these."""
+    # What cores were not idle is what programs have had. Whatever the kernel's ticks say of programs: a quota
+    # ends their turns at these.
     counted = iter([[[7, 7, 7, 100, 20, 1, 2, 3]] * 2, [[99, 99, 99, 200, 50, 11, 12, 13]] * 2])
     monkeypatch.setattr(cpu, "cores", lambda *_: next(counted))
     before, after = (core_time(os.getpid(), {0, 1}) for _ in range(2))
@@ -237,7 +230,9 @@ def test_by_which_right_it_is_made_and_what_is_said_where_there_is_none(
 # In which folder.
 
 
-def test_a_folder_that_somebody_else_has_laid_there_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_somebody_else_has_laid_there_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The folder for temporary files is everybody's: a link or an open folder of that name leads elsewhere."""
     (tmp_path / "theirs").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "theirs")
@@ -248,10 +243,8 @@ def test_a_folder_that_somebody_else_has_laid_there_is_refused(tmp_path: Path) -
         with pytest.raises(Refused, match="TMPDIR"):
             user_namespace._locked(tmp_path / name)
     assert list((tmp_path / "theirs").iterdir()) == []
-
-
-def test_one_taken_away_meanwhile_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the testbed that used it last, between our opening and our locking it."""
+    # One taken away meanwhile is made again. By the testbed that used it last, between our opening and our
+    # locking it.
     folder, flock, taken = tmp_path / "pareto", fcntl.flock, []
 
     def late(descriptor: int, how: int) -> None:

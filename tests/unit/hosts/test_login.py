@@ -50,7 +50,7 @@ def told(who: Login | None) -> tuple[str, str, int, str]:
     return who.user, who.address, who.port, who.known_as
 
 
-def test_an_address_needs_no_configuration(home: Path) -> None:
+def test_an_address_needs_no_configuration(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (key,) = make_keys(home, "id_ed25519")
     who = resolve("pi", "pi@192.168.7.2")
     assert told(who) == ("pi", "192.168.7.2", 22, "192.168.7.2")
@@ -60,9 +60,7 @@ def test_an_address_needs_no_configuration(home: Path) -> None:
     assert who.identities == (key,)
     assert (who.agent, who.identities_only, who.jump, who.proxy_command) == ("", False, None, "")
     assert [shown(path) for path in (key, Path("/elsewhere/key"))] == ["~/.ssh/id_ed25519", "/elsewhere/key"]
-
-
-def test_a_name_of_the_configuration_and_what_it_includes(home: Path) -> None:
+    # A name of the configuration and what it includes.
     included = "Host gpu\n  HostName 10.0.0.5\n  User me\n  Port 2222\n  HostKeyAlias big\n"
     (home / "lab.conf").write_text(included)
     configure(home, f"Include {home}/lab.conf", "Host *; UserKnownHostsFile ~/.ssh/kh_%h /dev/null")
@@ -70,9 +68,7 @@ def test_a_name_of_the_configuration_and_what_it_includes(home: Path) -> None:
     assert told(who) == ("me", "10.0.0.5", 2222, "big")
     assert who.known_hosts[0] == home / ".ssh" / "kh_10.0.0.5"
     assert home / "/dev/null" not in who.known_hosts
-
-
-def test_what_the_testbed_file_says_goes_first(home: Path) -> None:
+    # What the testbed file says goes first.
     configure(home, "Host gpu; User me; Port 2222; IdentityFile ~/.ssh/other")
     make_keys(home, "other")
     (mine := home / "mine key").touch()
@@ -81,6 +77,13 @@ def test_what_the_testbed_file_says_goes_first(home: Path) -> None:
     assert (who.identities[0], who.identities_only) == (mine, True)
     assert who.ssh == f"-p 2200 -o IdentitiesOnly=yes -i '{mine}' you@gpu"
     assert resolve("server", "them@gpu", user="you").user == "you"
+    # Which agent.
+    monkeypatch.setenv("SSH_AUTH_SOCK", "/somewhere/agent")
+    monkeypatch.setenv("OTHER", "/other/agent")
+    own = "Host own; IdentityAgent ~/agent-%r; User me"
+    configure(home, "Host none; IdentityAgent none", own, "Host other; IdentityAgent $OTHER")
+    agents = {"plain": "/somewhere/agent", "none": "", "own": f"{home}/agent-me", "other": "/other/agent"}
+    assert {name: resolve("a", name).agent for name in agents} == agents
 
 
 def test_identities_with_tokens_of_those_that_exist(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,15 +96,6 @@ def test_identities_with_tokens_of_those_that_exist(home: Path, monkeypatch: pyt
     who = resolve("pi", "pi")
     assert who.identities == (first, second, third.with_suffix(""))  # the last has its private half elsewhere
     assert who.identities_only
-
-
-def test_which_agent(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SSH_AUTH_SOCK", "/somewhere/agent")
-    monkeypatch.setenv("OTHER", "/other/agent")
-    own = "Host own; IdentityAgent ~/agent-%r; User me"
-    configure(home, "Host none; IdentityAgent none", own, "Host other; IdentityAgent $OTHER")
-    agents = {"plain": "/somewhere/agent", "none": "", "own": f"{home}/agent-me", "other": "/other/agent"}
-    assert {name: resolve("a", name).agent for name in agents} == agents
 
 
 def test_a_chain_of_jump_hosts_ends_at_the_first_with_its_own_configuration(home: Path) -> None:
@@ -118,9 +112,7 @@ def test_a_chain_of_jump_hosts_ends_at_the_first_with_its_own_configuration(home
     assert (one.name, *told(one)) == ("one", "you", "10.0.0.1", 2201, "[10.0.0.1]:2201")
     assert one.jump is not None and (one.jump.address, one.jump.jump) == ("10.0.0.9", None)
     assert told(resolve("server", "six").jump) == ("me", "fd00::1", 2222, "[fd00::1]:2222")
-
-
-def test_a_proxy_command_with_tokens(home: Path) -> None:
+    # A proxy command with tokens.
     reach = "ProxyCommand reach %h %p %r %n 100%%"
     none = "Host pi; ProxyCommand none; ProxyJump none"
     configure(home, f"Host gpu; HostName 10.0.0.5; Port 2222; User me; {reach}", none)
@@ -207,10 +199,7 @@ def test_a_passphrase_is_asked_for_once_and_last(home: Path, snapshot: SnapshotA
     assert asked == snapshot
     assert offered(keyring, login(locked, plain)) == ["~/locked", "~/plain"]  # it is open now
     assert len(asked) == 1
-
-
-def test_a_wrong_passphrase_may_be_mended_and_none_given_is_not_asked_for_again(home: Path) -> None:
-    locked = make(home / "locked", passphrase=SECRET)
+    # A wrong passphrase may be mended and none given is not asked for again.
     answers = ["wrong", "secret"]
     assert offered(Keyring(lambda _: answers.pop(0)), login(locked)) == ["~/locked"]
     given = ["", "secret"]

@@ -122,18 +122,7 @@ def meet(host: ExampleHost, monkeypatch: pytest.MonkeyPatch) -> Meet:
     return add
 
 
-def test_the_fastest_way_is_taken_and_the_file_says_so(
-    host: ExampleHost, meet: Meet, snapshot: SnapshotAssertion
-) -> None:
-    added = meet(confirm=True)
-    assert (added.data_address, added.data_interface) == ("192.168.7.2", "eth0")
-    gpu, pi = inventory.load(host.home / "lab.yaml").hosts
-    assert (gpu.data_address, gpu.data_interface, pi) == ("192.168.7.1", "eth1", added)
-    assert "# mine" in (host.home / "lab.yaml").read_text()
-    assert host.lines == snapshot
-
-
-def test_what_the_file_says_stays_unless_the_user_says_yes(
+def test_the_fastest_way_that_works_is_taken_if_the_user_says_yes(
     host: ExampleHost, meet: Meet, snapshot: SnapshotAssertion
 ) -> None:
     for confirm in (None, False):
@@ -142,15 +131,20 @@ def test_what_the_file_says_stays_unless_the_user_says_yes(
         assert (added.data_address, added.data_interface) == ("192.168.1.20", "wlan0")
         assert (host.home / "lab.yaml").read_text().startswith(MEETS)
         assert host.lines == snapshot(name=str(confirm))
-
-
-def test_a_way_that_does_not_work_or_that_the_user_does_not_name_is_not_taken(
-    host: ExampleHost, meet: Meet, snapshot: SnapshotAssertion
-) -> None:
-    """Nor is an address that the host does not have."""
+    # A way that does not work or that the user does not name is not taken. Nor is an address that the host does
+    # not have.
+    host.lines.clear()
     assert meet(faults=("eth0",)).data_interface == meet(address="192.168.1.20").data_interface == "wlan0"
     assert not any("that way" in line for line in host.lines)
     assert refusal(TestbedError, meet, address="10.1.1.1") == snapshot
+    # The fastest way is taken and the file says so.
+    host.lines.clear()
+    added = meet(confirm=True)
+    assert (added.data_address, added.data_interface) == ("192.168.7.2", "eth0")
+    gpu, pi = inventory.load(host.home / "lab.yaml").hosts
+    assert (gpu.data_address, gpu.data_interface, pi) == ("192.168.7.1", "eth1", added)
+    assert "# mine" in (host.home / "lab.yaml").read_text()
+    assert host.lines == snapshot
 
 
 FULL = "".join(f"  m{i}: {{role: middle, ssh: m{i}, data_address: 10.0.0.{10 + i}}}\n" for i in range(7))
@@ -272,6 +266,14 @@ def test_the_address_in_the_other_hosts_network_is_chosen_or_where_ssh_arrives(
     (host.home / "links").write_text(json.dumps(links))
     monkeypatch.setenv("SSH_CONNECTION", "fe80::1%wlan0 50000 fe80::7%wlan0 22")
     assert chosen()[0] == "192.168.1.20 wlan0"
+    # A host without a usable address.
+    has(host, lo=LOOPBACK, docker0=DOCKER, veth1="10.1.1.1/24", eth0="fe80::7/64")
+    with pytest.raises(TestbedError) as none:
+        chosen()
+    host.program("ip", "echo 'ip: broken' >&2; exit 1")
+    with pytest.raises(TestbedError, match="ip: broken") as unknown:
+        chosen()
+    assert [str(refused.value) for refused in (none, unknown)] == snapshot
 
 
 def test_wired_and_fast_interfaces_come_first(snapshot: SnapshotAssertion) -> None:
@@ -287,16 +289,6 @@ def test_wired_and_fast_interfaces_come_first(snapshot: SnapshotAssertion) -> No
     address, why, _ = addresses.choose(addresses.list_addresses(Cards()), "10.0.0.1", "gpu")
     assert address.interface == "eth1"
     assert why == snapshot
-
-
-def test_a_host_without_a_usable_address(host: ExampleHost, snapshot: SnapshotAssertion) -> None:
-    has(host, lo=LOOPBACK, docker0=DOCKER, veth1="10.1.1.1/24", eth0="fe80::7/64")
-    with pytest.raises(TestbedError) as none:
-        chosen()
-    host.program("ip", "echo 'ip: broken' >&2; exit 1")
-    with pytest.raises(TestbedError, match="ip: broken") as unknown:
-        chosen()
-    assert [str(refused.value) for refused in (none, unknown)] == snapshot
 
 
 def at(address: str, name: str = "eth0", has_ssh: bool = False) -> Address:
@@ -315,6 +307,16 @@ def test_pairs_are_in_one_network() -> None:
     assert addresses.pairs([cable], [other_office]) == [Pair(cable, other_office)]
     assert addresses.pairs([cable], [at("192.168.7.2/24")]) == []
 
+    # The best pair is fast and not where ssh arrives.
+    def pair(bps: float, address: str, has_ssh: bool = False) -> Pair:
+        return Pair(at("10.0.0.2/8", has_ssh=has_ssh), at(address), bps)
+
+    slow, office = pair(38e6, "10.0.0.3/8"), pair(941e6, "10.0.0.4/8", has_ssh=True)
+    cable, other = pair(935e6, "10.0.0.5/8"), pair(930e6, "10.0.0.6/8")
+    assert addresses.best([slow, office], "10.0.0.3") == office
+    assert addresses.best([slow, office, cable, other], "") == cable
+    assert addresses.best([slow, office, cable, other], "10.0.0.6") == other
+
 
 def test_a_pair_that_works_has_a_rate_and_another_a_reason(
     host: ExampleHost, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
@@ -331,14 +333,3 @@ def test_a_pair_that_works_has_a_rate_and_another_a_reason(
     host.program("python3", "echo 'python3: not found' >&2; exit 127")
     faults.append(tried(Pair(here, here)).fault)
     assert faults == snapshot
-
-
-def test_the_best_pair_is_fast_and_not_where_ssh_arrives() -> None:
-    def pair(bps: float, address: str, has_ssh: bool = False) -> Pair:
-        return Pair(at("10.0.0.2/8", has_ssh=has_ssh), at(address), bps)
-
-    slow, office = pair(38e6, "10.0.0.3/8"), pair(941e6, "10.0.0.4/8", has_ssh=True)
-    cable, other = pair(935e6, "10.0.0.5/8"), pair(930e6, "10.0.0.6/8")
-    assert addresses.best([slow, office], "10.0.0.3") == office
-    assert addresses.best([slow, office, cable, other], "") == cable
-    assert addresses.best([slow, office, cable, other], "10.0.0.6") == other

@@ -195,13 +195,6 @@ def test_a_program_that_sends_nonsense_is_lost_and_stays_so(clock: Clock, nonsen
         asked.report(number)
 
 
-def test_a_line_without_an_end_is_not_waited_for(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "MOST_LINE_BYTES", 1000)
-    for arrives in ([(0.0, b"[" * 600)] * 2, [(0.0, b'"' + b"x" * 1000 + b'"\n')]):
-        with pytest.raises(SessionLost):
-            asked_of(clock, *arrives).request("trial")
-
-
 def test_what_a_program_says_can_be_shown(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its refusal, which names the host, its answer, and its last words."""
     hostile = "\x1b]0;mine\x07\n\u202e" + "x" * 200_000
@@ -220,9 +213,12 @@ def test_what_a_program_says_can_be_shown(clock: Clock, monkeypatch: pytest.Monk
     ((key, (text, *rest)),) = told.items()
     assert "\x1b" not in key + text
     assert rest == [1.5, None]
-
-
-def test_a_report_that_cannot_be_is_refused_with_the_requests_name(clock: Clock) -> None:
+    # A line without an end is not waited for.
+    monkeypatch.setattr(session, "MOST_LINE_BYTES", 1000)
+    for arrives in ([(0.0, b"[" * 600)] * 2, [(0.0, b'"' + b"x" * 1000 + b'"\n')]):
+        with pytest.raises(SessionLost):
+            asked_of(clock, *arrives).request("trial")
+    # A report that cannot be is refused with the requests name.
     wrong = {"max_abs_error": 1.0, "tolerance": 0.5}
     asked = asked_of(clock, (0.0, reply(1, wrong)), (0.0, reply(2, "0.5")))
     assert asked.ask(TRIAL_REQUEST) == WrongOutput(1.0, 0.5)
@@ -251,9 +247,7 @@ def test_a_commands_outputs_and_status(tmp_path: Path, monkeypatch: pytest.Monke
     nowhere = run("pareto-no-such-program")
     assert nowhere.status == 127
     assert nowhere.words.endswith("not found")
-
-
-def test_why_a_command_failed() -> None:
+    # Why a command failed.
     said = [
         ("", "\x1b]0;mine\x07no\n"),
         ("said\n", "a warning\ntar: disk full \n\n"),
@@ -262,10 +256,7 @@ def test_why_a_command_failed() -> None:
     ]
     words = [Outcome(3, *outputs).words for outputs in said]
     assert words == [r"\x1b]0;mine\x07no", "tar: disk full", "here", "exit status 3"]
-
-
-def test_each_line_is_told_at_once(tmp_path: Path) -> None:
-    """The command goes on only when its first line was heard."""
+    # Each line is told at once. The command goes on only when its first line was heard.
     os.mkfifo(gate := tmp_path / "gate")
     lines: list[str] = []
 
@@ -277,6 +268,14 @@ def test_each_line_is_told_at_once(tmp_path: Path) -> None:
     command = f"echo first; echo aside >&2; read go <'{gate}'; echo '  second '"
     assert ThisMachine().run(command, on_line=heard) == Outcome(0, "first\n  second \n", "aside\n")
     assert lines == ["first", "  second"]
+
+    # A source that fails is not the end of the input.
+    def torn() -> Iterator[bytes]:
+        yield bytes(FIVE_MB)
+        raise OSError("Input/output error")
+
+    with pytest.raises(OSError, match="Input/output error"):
+        ThisMachine().run("cat", torn())
 
 
 @pytest.mark.parametrize(
@@ -297,16 +296,7 @@ def test_a_command_too_long_is_ended_with_what_it_started(command: str, stdin: t
     assert wait_until(lambda: there() == [])  # what is killed has yet to get a core for it
 
 
-def test_a_source_that_fails_is_not_the_end_of_the_input() -> None:
-    def torn() -> Iterator[bytes]:
-        yield bytes(FIVE_MB)
-        raise OSError("Input/output error")
-
-    with pytest.raises(OSError, match="Input/output error"):
-        ThisMachine().run("cat", torn())
-
-
-def test_a_program_that_talks(tmp_path: Path) -> None:
+def test_a_program_that_talks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a group of its own, as all commands: Ctrl-C is not for them, and the driver ends what it started."""
     assert int(ThisMachine().run("ps -o pgid= -p $$").out) != os.getpgrp()
     wire = ThisMachine().open("pwd; cat", str(tmp_path / "log"))
@@ -318,9 +308,7 @@ def test_a_program_that_talks(tmp_path: Path) -> None:
     finally:
         wire.close()
     assert wire.process.returncode == 0  # type: ignore[attr-defined]
-
-
-def test_last_words_are_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Last words are logged.
     monkeypatch.setenv("HOME", str(tmp_path))
     told = r"printf 'first\nout of \377 memory\n' >log"
     for log, writes, words in (("log", told, ": out of � memory"), ("empty", "exit 1", "")):

@@ -107,6 +107,15 @@ def test_a_host_is_set_up_once(host: ExampleHost, snapshot: SnapshotAssertion) -
     assert set_up(host)
     assert installed(host, "tiny") == "1.1"
     assert mark.exists(), "other requirements go into the environment that there is"
+    # A half-made environment is made anew.
+    (host.venv / ".installing").touch()  # a pip that was killed
+    (host.venv / ".requirements").unlink()
+    assert set_up(host)
+    assert not mark.exists()
+    assert installed(host, "tiny") == "1.1"
+    (host.venv / "bin" / "python").unlink()
+    assert set_up(host)
+    assert installed(host, "tiny") == "1.1"
 
 
 def test_what_engines_need_is_installed_where_it_is_asked_for(
@@ -157,21 +166,6 @@ def test_what_lies_where_the_environment_is_to_be_is_the_user_s(host: ExampleHos
     assert set_up(host, folder="empty")
     (venv / ".index").unlink()  # as when it was killed meanwhile
     assert set_up(host, folder="empty")
-
-
-def test_a_half_made_environment_is_made_anew(host: ExampleHost) -> None:
-    set_up(host)
-    mark = host.venv / "mark"
-    mark.touch()
-    (host.venv / ".installing").touch()  # a pip that was killed
-    (host.venv / ".requirements").unlink()
-    assert set_up(host)
-    assert not mark.exists()
-    assert installed(host, "tiny") == "1.0"
-
-    (host.venv / "bin" / "python").unlink()
-    assert set_up(host)
-    assert installed(host, "tiny") == "1.0"
 
 
 def test_another_index_is_another_environment(host: ExampleHost) -> None:

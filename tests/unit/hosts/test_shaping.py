@@ -79,10 +79,8 @@ def test_each_host_shapes_what_it_sends(helpers: Helpers, snapshot: SnapshotAsse
     for role in HOSTS:
         (asked,) = helpers.asked(role, "apply")
         assert (asked["bucket"], asked["offset_s"]) == ({"burst_bytes": 40_000, "latency_s": 0.3}, 12.5)
-
-
-def test_alone_a_host_shapes_what_arrives_too(helpers: Helpers) -> None:
-    """What hosts pass on, too, where the link is ours: it comes from others than the peer."""
+    # Alone a host shapes what arrives too. What hosts pass on, too, where the link is ours: it comes from
+    # others than the peer.
     for role, ways in ((EDGE, (QUEUED, BACK)), (SERVER, (BACK, QUEUED))):
         assert list(helpers.shaper(role).apply(PROFILE)) == [role]
         (applied,) = helpers.applied(role)
@@ -117,7 +115,7 @@ def test_a_host_without_netem(helpers: Helpers, snapshot: SnapshotAssertion) -> 
     assert [end.closed for role in HOSTS for end in helpers.of[role]] == [True, True]
 
 
-def test_a_helper_that_was_lost_is_started_again(helpers: Helpers) -> None:
+def test_a_helper_that_was_lost_is_started_again(helpers: Helpers, monkeypatch: pytest.MonkeyPatch) -> None:
     shaper = helpers.shaper(EDGE, SERVER)
     shaper.revive()
     shaper.apply(PROFILE)
@@ -133,11 +131,9 @@ def test_a_helper_that_was_lost_is_started_again(helpers: Helpers) -> None:
     patience_s = [asked["patience_s"] for asked in helpers.asked(SERVER, "apply")]
     assert patience_s[0] > SILENCE_LIMIT_S
     assert patience_s[1] == 0.0
-
-
-def test_patience_lasts_until_the_profile_is_on(helpers: Helpers, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Patience lasts until the profile is on.
     shaper = helpers.shaper(EDGE)
-    helpers.of[EDGE][0].dead = True
+    helpers.of[EDGE][-1].dead = True
     shaper.revive()
     timeouts_s: list[float] = []
 

@@ -64,7 +64,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "of it's own"
 
 
-def test_a_file_goes_over_once(folder: Path) -> None:
+def test_a_file_goes_over_once(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     connection = Watched()
     target = shipping.ship(connection, str(folder), DATA, "d1ge57.safetensors")
     assert target == f"{folder}/d1ge57.safetensors"
@@ -74,16 +74,22 @@ def test_a_file_goes_over_once(folder: Path) -> None:
     nowhere = folder / "not read"
     assert shipping.ship(connection, str(folder), nowhere, "d1ge57.safetensors") == target
     assert connection.sent == sent
-
-
-def test_a_file_on_disk(folder: Path, tmp_path: Path) -> None:
-    """An empty one, too. What another driver sends right now stays."""
+    # A file on disk. An empty one, too. What another driver sends right now stays.
     theirs = folder / f"{os.uname().nodename}.{os.getpid()}.part"
     theirs.mkdir(parents=True)
     for name, content in (("d1ge57", DATA), ("empty", b"")):
         (source := tmp_path / "weights").write_bytes(content)
         assert Path(shipping.ship(ThisMachine(), str(folder), source, name)).read_bytes() == content
-    assert {path.name for path in folder.iterdir()} == {"d1ge57", "empty", theirs.name}
+    assert {path.name for path in folder.iterdir()} == {"d1ge57.safetensors", "d1ge57", "empty", theirs.name}
+    # A folder that is a file is named.
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(Unreachable, match=r"^this machine: .*taken"):
+        shipping.ship(ThisMachine(), str(tmp_path / "taken"), DATA, "d1ge57")
+    # Folders are in the users home.
+    monkeypatch.setenv("HOME", str(tmp_path))
+    home = f"{tmp_path}/.pareto"
+    absolute = {".pareto": home, "~/.pareto": home, "/srv/pareto": "/srv/pareto"}
+    assert {folder: shipping.absolute(ThisMachine(), folder) for folder in absolute} == absolute
 
 
 @pytest.mark.parametrize("connection", [CUT, CUT_IN_TWO, cut_before(1), cut_before(2), KILLED, FULL])
@@ -96,12 +102,6 @@ def test_files_of_which_the_last_did_not_arrive_are_not_taken(connection: Watche
     shipping.ship(ThisMachine(), str(folder), DATA, "d1ge57")
     assert [path.name for path in folder.iterdir()] == ["d1ge57"]
     assert (folder / "d1ge57").read_bytes() == DATA
-
-
-def test_a_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
-    (tmp_path / "taken").write_text("")
-    with pytest.raises(Unreachable, match=r"^this machine: .*taken"):
-        shipping.ship(ThisMachine(), str(tmp_path / "taken"), DATA, "d1ge57")
 
 
 def test_drivers_that_send_the_same_to_a_fresh_host_at_once_all_find_it_there(folder: Path) -> None:
@@ -147,6 +147,13 @@ def test_the_code_goes_over_once_and_runs_there(folder: Path) -> None:
     )
     assert told.out.strip() == f"{code}/pareto/remote/worker/probe.py", told.err
     assert ThisMachine().run(f"{python} -m pareto.remote.worker.probe").status == 0  # it ends at end of file
+    # Only what workers need travels.
+    there = {
+        path.relative_to(code).parts for path in Path(code).rglob("*.*") if "__pycache__" not in str(path)
+    }
+    assert {parts[0] for parts in there} == {"pareto"}
+    assert {parts[1] for parts in there} == {"__init__.py", "protocol", "remote", "partitions"}
+    assert {Path(parts[-1]).suffix for parts in there} == {".py"}
 
 
 def test_changed_code_goes_elsewhere(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,26 +176,11 @@ def test_changed_code_goes_elsewhere(folder: Path, tmp_path: Path, monkeypatch: 
     assert Path(other, "pareto/remote/worker/probe.py").read_text().endswith("# changed\n")
 
 
-def test_only_what_workers_need_travels(folder: Path) -> None:
-    code = Path(shipping.ship_code(ThisMachine(), str(folder)))
-    there = {path.relative_to(code).parts for path in code.rglob("*") if path.is_file()}
-    assert {parts[0] for parts in there} == {"pareto"}
-    assert {parts[1] for parts in there} == {"__init__.py", "protocol", "remote", "partitions"}
-    assert {Path(parts[-1]).suffix for parts in there} == {".py"}
-
-
 @pytest.mark.parametrize("connection", [CUT_IN_TWO, cut_before(20), FULL])
 def test_code_that_came_in_part_is_not_taken(connection: Watched, folder: Path) -> None:
     with pytest.raises(Unreachable):
         shipping.ship_code(connection, str(folder))
     assert list(folder.iterdir()) == []
-
-
-def test_folders_are_in_the_users_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    home = f"{tmp_path}/.pareto"
-    absolute = {".pareto": home, "~/.pareto": home, "/srv/pareto": "/srv/pareto"}
-    assert {folder: shipping.absolute(ThisMachine(), folder) for folder in absolute} == absolute
 
 
 def test_many_files_go_over_in_one_go_and_only_those_that_lack(folder: Path, tmp_path: Path) -> None:

@@ -53,9 +53,7 @@ def test_a_broken_connection_is_a_lost_session() -> None:
         with pytest.raises(SessionLost):
             session.request("facts")
         session.close()
-
-
-def test_whatever_is_open_is_kept_alive_and_one_lost_session_does_not_end_that() -> None:
+    # Whatever is open is kept alive and one lost session does not end that.
     quiet = Broken(EOFError())
     quiet.send = Mock(side_effect=len)
     lost, fine = session_on(Broken(EOFError())), session_on(quiet)
@@ -251,16 +249,14 @@ NAMES = {
 }
 
 
-def test_whom_a_line_is_about(login: Login) -> None:
+def test_whom_a_line_is_about(login: Login, tmp_path: Path) -> None:
     for names, meant in NAMES.items():
         write(login, f"{names} {LINE} a comment")
         if meant:
             check(login)
         else:
             assert UNKNOWN in refused(login)
-
-
-def test_a_port_of_its_own(login: Login) -> None:
+    # A port of its own.
     write(login, f"[192.168.7.2]:2222 {LINE}", f"192.168.7.2 {OTHER_LINE}")
     check(at_port(login, 2222))
     check(login, OTHER)
@@ -269,25 +265,19 @@ def test_a_port_of_its_own(login: Login) -> None:
     pinned = replace(login, host_key=LINE)  # it is the only one
     check(pinned)
     assert CHANGED in refused(pinned, OTHER)
-
-
-def test_hashed_names_as_openssh_writes_them(login: Login) -> None:
+    # Hashed names as openssh writes them.
     for who in (login, at_port(login, 2222)):
         write(who, f"{who.known_as} {LINE}", f"elsewhere {OTHER_LINE}")
         subprocess.run(["ssh-keygen", "-H", "-f", str(who.known_hosts[0])], check=True, capture_output=True)
         assert who.address not in who.known_hosts[0].read_text()
         check(who)
         assert CHANGED in refused(who, OTHER)
-
-
-def test_a_revoked_key_is_refused_whatever_else_is_said(login: Login) -> None:
+    # A revoked key is refused whatever else is said.
     write(login, f"192.168.7.2 {LINE}", f"@revoked * {LINE}")
     assert REVOKED in refused(login)
     write(login, f"@revoked * {OTHER_LINE}")
     assert UNKNOWN in refused(login)  # a revoked key alone is no key to expect
-
-
-def test_lines_that_mean_nothing_are_passed_over(login: Login) -> None:
+    # Lines that mean nothing are passed over.
     write(
         login,
         *("", "# a comment", "192.168.7.2", "192.168.7.2 ssh-ed25519", "192.168.7.2 ssh-ed25519 !!!!"),
@@ -300,9 +290,7 @@ def test_lines_that_mean_nothing_are_passed_over(login: Login) -> None:
     check(login)
     write(login, f"@cert-authority * {LINE}")
     assert UNKNOWN in refused(login)
-
-
-def test_several_files_of_which_some_are_not_there(login: Login, tmp_path: Path) -> None:
+    # Several files of which some are not there.
     other = tmp_path / "machine"
     other.write_text(f"192.168.7.2 {LINE}\n")
     check(replace(login, known_hosts=(*login.known_hosts, tmp_path / "none", other)))

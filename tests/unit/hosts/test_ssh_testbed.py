@@ -183,9 +183,7 @@ def test_a_host_that_cannot_be_reached(bench: Bench, monkeypatch: pytest.MonkeyP
     refused(bench, r"^gpu\.lab: no such name$")
     assert list(bench.connections) == ["pi"]
     assert bench.asked == []  # all are logged in to before any is looked at, which takes its time
-
-
-def test_hosts_are_logged_in_to_at_once_and_looked_at(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Hosts are logged in to at once and looked at.
     met = threading.Barrier(2, timeout=20)
     for module, name, does in ((ssh_testbed, "connect", bench.connect), (checkup, "ask", bench.ask)):
         monkeypatch.setattr(module, name, lambda *given, does=does: (met.wait(), does(*given))[1])
@@ -268,17 +266,6 @@ def test_in_a_chain_all_but_the_last_must_be_able_to_shape(chain: Bench, snapsho
     assert refused(chain, r"^mid: data link: .*192\.168\.8\.3") == snapshot
 
 
-def test_a_host_that_another_driver_took_meanwhile_stays_refused(bench: Bench) -> None:
-    """Also when it is asked for again: a ticket alone does not hold it."""
-    other = {"who": "ann@lab", "origin": "10.0.0.3", "run": "run", "since_s": 60.0}
-    with opened(bench) as bed:
-        bed.hold()
-        bench.ahead.append(other)
-        for _ in range(2):
-            with pytest.raises(TestbedError, match="ann@lab measures there"):
-                bed.hold()
-
-
 def test_a_data_link_that_is_lost_for_a_moment_is_noticed(bench: Bench) -> None:
     bench.carrier_losses["eth0"] = 2  # earlier: setting the interface up
     with opened(bench) as bed:
@@ -294,3 +281,12 @@ def test_a_data_link_that_is_lost_for_a_moment_is_noticed(bench: Bench) -> None:
         bench.carrier_losses["eth0"] = 3
         bed.watch()
         bed.check(every_s=0.0)
+    # A host that another driver took meanwhile stays refused. Also when it is asked for again: a ticket alone
+    # does not hold it.
+    other = {"who": "ann@lab", "origin": "10.0.0.3", "run": "run", "since_s": 60.0}
+    with opened(bench) as bed:
+        bed.hold()
+        bench.ahead.append(other)
+        for _ in range(2):
+            with pytest.raises(TestbedError, match="ann@lab measures there"):
+                bed.hold()

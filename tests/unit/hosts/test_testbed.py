@@ -172,7 +172,7 @@ def listens(session: Session) -> int:
     return session.ask(OpenProbe("127.0.0.1", WORD))
 
 
-def test_a_program_answers_from_the_shipped_code(remote: Remote) -> None:
+def test_a_program_answers_from_the_shipped_code(remote: Remote, tmp_path: Path) -> None:
     """And leaves no word, as none that was killed; a file goes into the host's folder."""
     folder = remote.host.folder
     with closing(remote.start("pareto.remote.worker.probe")) as session:
@@ -188,9 +188,7 @@ def test_a_program_answers_from_the_shipped_code(remote: Remote) -> None:
     target = remote.ship(b"weights", "d1ge57.safetensors")
     assert target == f"{folder}/d1ge57.safetensors"
     assert Path(target).read_bytes() == b"weights"
-
-
-def test_its_options_go_to_it(remote: Remote, tmp_path: Path) -> None:
+    # Its options go to it.
     given = ["pareto.remote.worker.monitor", "--sysfs", str(tmp_path / "a place")]
     with closing(remote.start(*given)) as session:
         assert session.request("latest") is None
@@ -209,9 +207,7 @@ def test_a_program_that_is_killed_or_fails(remote: Remote, snapshot: SnapshotAss
     says_why = pytest.raises(SessionLost, match=r"^pi ended: .*pareto\.remote\.worker\.nothing$")
     with closing(remote.start("pareto.remote.worker.nothing")) as session, says_why:
         session.request("listen")
-
-
-def test_a_host_that_comes_back_without_its_files(remote: Remote) -> None:
+    # A host that comes back without its files.
     remote.start("pareto.remote.worker.probe").close()
     (code,) = Path(remote.host.folder).glob("code-*")
     shutil.rmtree(code)
@@ -276,14 +272,14 @@ def test_what_lies_in_place_of_a_core_s_queue_is_said_once_and_stops_no_run(
     assert str(tmp_path / f"{lease.HOST}-core-5") in line
 
 
-def test_each_begins_before_any_has_ended_and_results_keep_their_order() -> None:
+def test_each_begins_before_any_has_ended_and_results_keep_their_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     met = threading.Barrier(3, timeout=20)
     calls = {name: lambda name=name: (met.wait(), name.upper())[1] for name in "cab"}
     assert list(on_each(calls).items()) == [("c", "C"), ("a", "A"), ("b", "B")]
     assert on_each({}) == {}
-
-
-def test_the_first_ones_error_is_raised_when_all_have_ended() -> None:
+    # The first ones error is raised when all have ended.
     second_failed, ended = threading.Event(), []
 
     def first() -> None:
@@ -298,10 +294,7 @@ def test_the_first_ones_error_is_raised_when_all_have_ended() -> None:
         on_each({"a": first, "b": second, "c": lambda: ended.append("c")})
     assert ended == ["c"]
 
-
-def test_those_that_take_too_long_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The time is up when one of the two has ended."""
-
+    # Those that take too long are left. The time is up when one of the two has ended.
     def waits(futures: Collection[Future[object]], within_s: float) -> None:
         assert within_s == 60.0
         wait(futures, return_when=FIRST_COMPLETED)
