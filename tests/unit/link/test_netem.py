@@ -46,6 +46,26 @@ def test_ticks_bytes_and_shares() -> None:
     assert Netem.of(Direction(loss=1.0)).loss == ALL
     p, r, h, k1 = (value / ALL for value in found.gilbert or ())
     assert (p, r, h, k1) == pytest.approx((0.01, 0.2, 0.1, 0.001))
+    # Jitter gets a rate which keeps the order.
+    assert Netem.of(Direction(0.05, jitter_s=0.01)).rate_bytes == GREATEST
+    assert Netem.of(Direction(0.05, jitter_s=0.01)).direction.rate_bps is None
+    assert Netem.of(Direction(0.05, 5e6, jitter_s=0.01)).rate_bytes == 625_000
+    assert Netem.of(Direction(0.05)).rate_bytes == 0
+    # The limit holds what is in flight and full windows or the buffer beside it.
+    for direction in (Direction(0.2, 5e6), Direction(0.1, 1e9), Direction(0.2)):
+        in_flight = (direction.rate_bps or 1e9) / 8 * direction.delay_s / 1514
+        assert Netem.of(direction).limit_packets > in_flight + 10_000
+    limited = Direction(0.1, 8e6, jitter_s=0.02, limit_bytes=30_000)
+    assert Netem.of(limited).limit_packets == math.ceil((1e6 * 0.12 + 30_000) / 1514)
+    # A traces delay is said and its buffer is not netems. A moment of it may have less delay than jitter.
+    trace = stairs((0, 0.1, 1e6))
+    found = Netem.of(Direction(jitter_s=0.001, limit_bytes=3028, trace=trace), 0.02)
+    assert (found.delay_ticks, found.rate_bytes) == (312_500, GREATEST)
+    assert found.limit_packets > 20_000
+    way = Direction(jitter_s=0.01, jitter_correlation=0.5, reorder=0.1, trace=trace)
+    at = [Netem.of(way, delay_s).direction for delay_s in (0.0, 0.004)]
+    told = [(each.delay_s, each.jitter_s, bool(each.reorder)) for each in at]
+    assert told == [(0, 0, False), (0.004, 0.004, True)]
 
 
 def test_there_and_back() -> None:
@@ -63,9 +83,7 @@ def test_there_and_back() -> None:
     assert len(packed) % 4 == 0
     assert unpack(packed) == attributes
     assert unpack(pack({0x8005: b"abcd"})) == {5: b"abcd"}  # NLA_F_NESTED
-
-
-def test_every_attribute_is_sent_even_when_it_is_zero_and_what_we_never_set_is_told() -> None:
+    # Every attribute is sent even when it is zero and what we never set is told.
     options = Netem.of(Direction(0.01)).options()
     sent = unpack(options[24:])
     assert set(sent) == {1, 3, 4, 6}  # TCA_NETEM_CORR, _REORDER, _CORRUPT, _RATE
@@ -75,9 +93,7 @@ def test_every_attribute_is_sent_even_when_it_is_zero_and_what_we_never_set_is_t
     found = Netem.read(bytes(strange))
     assert not isinstance(found, Netem)
     assert strange.hex() in str(found)
-
-
-def test_a_seed_goes_to_the_kernel_and_is_read_back() -> None:
+    # A seed goes to the kernel and is read back.
     seeded = replace(Netem.of(EVERYTHING), seed=(1 << 63) + 5)
     found = Netem.read(seeded.options())
     assert isinstance(found, Netem)
@@ -88,34 +104,7 @@ def test_a_seed_goes_to_the_kernel_and_is_read_back() -> None:
     assert bare.seed is None
 
 
-def test_jitter_gets_a_rate_which_keeps_the_order() -> None:
-    assert Netem.of(Direction(0.05, jitter_s=0.01)).rate_bytes == GREATEST
-    assert Netem.of(Direction(0.05, jitter_s=0.01)).direction.rate_bps is None
-    assert Netem.of(Direction(0.05, 5e6, jitter_s=0.01)).rate_bytes == 625_000
-    assert Netem.of(Direction(0.05)).rate_bytes == 0
-
-
-def test_the_limit_holds_what_is_in_flight_and_full_windows_or_the_buffer_beside_it() -> None:
-    for direction in (Direction(0.2, 5e6), Direction(0.1, 1e9), Direction(0.2)):
-        in_flight = (direction.rate_bps or 1e9) / 8 * direction.delay_s / 1514
-        assert Netem.of(direction).limit_packets > in_flight + 10_000
-    limited = Direction(0.1, 8e6, jitter_s=0.02, limit_bytes=30_000)
-    assert Netem.of(limited).limit_packets == math.ceil((1e6 * 0.12 + 30_000) / 1514)
-
-
-def test_a_traces_delay_is_said_and_its_buffer_is_not_netems() -> None:
-    """A moment of it may have less delay than jitter."""
-    trace = stairs((0, 0.1, 1e6))
-    found = Netem.of(Direction(jitter_s=0.001, limit_bytes=3028, trace=trace), 0.02)
-    assert (found.delay_ticks, found.rate_bytes) == (312_500, GREATEST)
-    assert found.limit_packets > 20_000
-    way = Direction(jitter_s=0.01, jitter_correlation=0.5, reorder=0.1, trace=trace)
-    at = [Netem.of(way, delay_s).direction for delay_s in (0.0, 0.004)]
-    told = [(each.delay_s, each.jitter_s, bool(each.reorder)) for each in at]
-    assert told == [(0, 0, False), (0.004, 0.004, True)]
-
-
-def test_a_bucket_in_tbfs_units() -> None:
+def test_a_bucket_in_tbfs_units(snapshot: SnapshotAssertion) -> None:
     free, tbf = netem.layers(Direction(0.2, 5e6), Bucket(32 << 10, 0.4))
     assert free == Netem(delay_ticks=3_125_000, limit_packets=1000)
     assert tbf == Tbf(rate_bytes=625_000, burst_ticks=819_200, limit_bytes=282_768)
@@ -124,16 +113,11 @@ def test_a_bucket_in_tbfs_units() -> None:
     for rate_bps in (1e6, 7.77e6, 3e8, 34e9):
         whole = Tbf.holding(rate_bps, 1514, 30_000)
         assert whole.burst_ticks * 64 * whole.rate_bytes // 1_000_000_000 >= 1514, "a packet fits the burst"
-
-
-def test_what_the_kernel_would_cut_short_is_refused(snapshot: SnapshotAssertion) -> None:
+    # What the kernel would cut short is refused.
     jitter = refusal(QdiscError, Netem.of, Direction(3.0, jitter_s=2.5))
     assert "2.5 s" in jitter
     assert [jitter, refusal(QdiscError, Tbf.holding(1e3, 1 << 30, 1 << 31).options)] == snapshot
-
-
-def test_a_reading_is_the_whole_chain() -> None:
-    """Also of one that a trace changes."""
+    # A reading is the whole chain. Also of one that a trace changes.
     told = netem.reading(netem.layers(Direction(0.2, 5e6, loss=0.01), Bucket(32 << 10, 0.4)))
     assert told.pop("loss") == pytest.approx(0.01)
     bucket = {"burst_bytes": 32768, "latency_s": 0.4}
@@ -144,9 +128,7 @@ def test_a_reading_is_the_whole_chain() -> None:
     assert (told["delay_s"], told["rate_bps"]) == (0.1, 1e6)
     assert told["loss"]["bad_to_good"] == pytest.approx(0.5)
     assert told["bucket"]["latency_s"] == pytest.approx(240, rel=0.01)
-
-
-def test_a_chain_hangs_from_the_root_by_its_classes() -> None:
+    # A chain hangs from the root by its classes.
     chain = [Prio(), *netem.layers(Direction(0.1, 5e6), Bucket())]
     places = [(node.kind, node.handle >> 16, node.parent) for node in qdisc.nodes(chain)]
     assert places == [
@@ -268,9 +250,7 @@ def test_what_cannot_be_put_back_keeps_its_record(folder: Path, monkeypatch: pyt
     assert path.read_text() == record
     journal.claim("lo").undo()
     assert not folder.exists()
-
-
-def test_a_journal_not_written_leaves_no_half_of_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A journal not written leaves no half of it.
     monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(28, "No space left")))
     with pytest.raises(OSError, match="No space left"):
         journal.claim("lo")

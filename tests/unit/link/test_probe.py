@@ -45,11 +45,16 @@ def test_what_is_said_of_a_reading_that_is_off(snapshot: SnapshotAssertion) -> N
     ):
         assert judge(asked, Reading(*reading)) == ""
     assert judge(CLEAN, Reading(0.003, None, None), Tolerance(rtt_floor_s=0.01)) == ""
-
-
-def test_not_a_number_is_a_fault() -> None:
+    # Not a number is a fault.
     assert judge(SLOW, Reading(math.nan, 4.78e6, None))
     assert judge(SLOW, Reading(0.2, math.nan, None))
+    # A ping takes its time on the line. 83 bytes at 384 kbit/s and back at 1.5 Mbit/s: 2.2 ms that are the
+    # rate's and not the delay's.
+    dsl, rates = load("dsl"), (384e3 * GOODPUT, 1.5e6 * GOODPUT)
+    needed_s = 0.050 + 83 * 8 / 384e3 + 83 * 8 / 1.5e6
+    assert judge(dsl, Reading(needed_s, *rates, ping_bytes=83)) == ""
+    assert judge(dsl, Reading(needed_s, *rates, ping_bytes=0)) != ""
+    assert probe.on_line_s(Profile("tbf", Direction(0.05, 384e3), bucket=Bucket()), 83) == 0.0
 
 
 def test_a_rate_3_percent_off_is_a_fault() -> None:
@@ -96,15 +101,6 @@ def test_a_relay_that_is_not_what_it_says_is_found(
     assert any(faults) is bool(off)
 
 
-def test_a_ping_takes_its_time_on_the_line() -> None:
-    """83 bytes at 384 kbit/s and back at 1.5 Mbit/s: 2.2 ms that are the rate's and not the delay's."""
-    dsl, rates = load("dsl"), (384e3 * GOODPUT, 1.5e6 * GOODPUT)
-    needed_s = 0.050 + 83 * 8 / 384e3 + 83 * 8 / 1.5e6
-    assert judge(dsl, Reading(needed_s, *rates, ping_bytes=83)) == ""
-    assert judge(dsl, Reading(needed_s, *rates, ping_bytes=0)) != ""
-    assert probe.on_line_s(Profile("tbf", Direction(0.05, 384e3), bucket=Bucket()), 83) == 0.0
-
-
 def test_lost_datagrams_must_fit_what_was_asked(snapshot: SnapshotAssertion) -> None:
     """A damaged one does not arrive either."""
     samples = {
@@ -138,9 +134,7 @@ def test_bulk_is_a_tenth_of_a_second_and_a_buckets_credit_is_not_counted() -> No
     assert {rate_bps: bulk_bytes(rate_bps) for rate_bps in sizes} == sizes
     asked = question(Profile("b", Direction(0.2, 5e6), bucket=Bucket(32_768)))
     assert (asked.skip_out, asked.bulk_out) == (40_960, 62_500 + 40_960)
-
-
-def test_only_links_that_hold_tcp_up_are_asked_by_datagrams() -> None:
+    # Only links that hold tcp up are asked by datagrams.
     plain, lossy = question(SLOW), question(LOSSY)
     assert (plain.datagrams, plain.bulk_out, plain.bulk_back, plain.sample_out) == (False, 62_500, 0, 0)
     assert (lossy.datagrams, lossy.sample_out, lossy.sample_back) == (True, 200, 0)
@@ -149,22 +143,20 @@ def test_only_links_that_hold_tcp_up_are_asked_by_datagrams() -> None:
     slow = question(Profile("s", Direction(0.05, 1e5, loss=0.1)), sample_s=4.0)
     assert slow.sample_gap_s == pytest.approx(2 * 142 * 8 / 1e5)
     assert slow.sample_out == pytest.approx(4.0 / slow.sample_gap_s, abs=1)
-
-
-def test_more_pings_where_more_are_lost() -> None:
-    """50 % each way: of 21 echoes none comes in 0.2 % of probes."""
+    # More pings where more are lost. 50 % each way: of 21 echoes none comes in 0.2 % of probes.
     assert question(SLOW).pings == question(LOSSY).pings == 21
     heavy = question(Profile("h", Direction(0.05, loss=0.5), Direction(0.05, loss=0.5))).pings
     assert (1 - 0.5**2) ** heavy < 1e-4 < (1 - 0.5**2) ** (heavy - 2)
     assert question(Profile("dead", Direction(0.05, loss=1.0))).pings == 21
-
-
-def test_jitter_must_not_look_like_a_slow_line() -> None:
-    """Pings keep clear of each other, and the bulk counts once the line always has work."""
+    # Jitter must not look like a slow line. Pings keep clear of each other, and the bulk counts once the line
+    # always has work.
     asked = question(Profile("j", Direction(0.05, 20e6, jitter_s=0.02), Direction(0.05, jitter_s=0.01)))
     assert (asked.ping_gap_s, question(SLOW).ping_gap_s) == (pytest.approx(0.06), 0.002)
     assert asked.skip_out == int(1.25 * 0.04 * 20e6 / 8)
     assert asked.bulk_out == asked.skip_out + 250_000
+    # A probes duration is foreseen.
+    assert probe.duration_s(SLOW) == pytest.approx(0.2 + 0.042 + 0.1 + 0.03)
+    assert probe.duration_s(LOSSY) > probe.duration_s(Profile("x", Direction(0.05, 10e6), Direction(0.05)))
 
 
 def test_a_changing_link_is_judged_by_what_it_was_meanwhile() -> None:
@@ -183,8 +175,3 @@ def test_a_changing_link_is_judged_by_what_it_was_meanwhile() -> None:
     ):
         reading = Reading(rtt_s, out_bps * GOODPUT, None)
         assert (judge(asked, reading, span=span) == "") is fine, (span, reading)
-
-
-def test_a_probes_duration_is_foreseen() -> None:
-    assert probe.duration_s(SLOW) == pytest.approx(0.2 + 0.042 + 0.1 + 0.03)
-    assert probe.duration_s(LOSSY) > probe.duration_s(Profile("x", Direction(0.05, 10e6), Direction(0.05)))

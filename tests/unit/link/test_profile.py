@@ -74,17 +74,13 @@ def test_losses_in_bursts_have_a_mean() -> None:
     for fields in ((0.0, 0.5), (0.5, 0.0), (0.5, 1.5), (0.5, 0.5, -1.0), (0.5, 0.5, 1.0, 2.0)):
         with pytest.raises(UserError, match=r"^loss "):
             Gilbert(*fields)
-
-
-def test_a_trace_stands_for_its_means_where_one_figure_is_asked() -> None:
+    # A trace stands for its means where one figure is asked.
     profile = Profile("mine", Direction(trace=TRACE, loss=0.1), Direction(0.005))
     assert (profile.period_s, profile.typical.period_s) == (4.0, None)
     assert profile.rtt_s == pytest.approx(0.025 + 0.005)
     out = profile.typical.edge_to_server
     assert (out.trace, out.loss, out.rate_bps) == (None, 0.1, pytest.approx(2e6))
-
-
-def test_dictionaries_round_trip_through_json() -> None:
+    # Dictionaries round trip through json.
     everything = Direction(0.02, 5e6, 0.005, 0.25, Gilbert(0.01, 0.2), 0.01, 0.02, 0.001, 65536)
     changing = Profile("trace", Direction(trace=TRACE), Direction(trace=DELAYS, loss=0.5), offset_s=1.5)
     slow = Profile("slow", Direction(0.2, 5e6), Direction(0.1), Bucket(4096, 0.1))
@@ -135,9 +131,7 @@ def test_a_line_without_a_limit_gets_the_usual_queue() -> None:
         assert [way.waiting_bytes for way in put.directions] == [out, back]
         assert (put.tcp_fills, put.record()) == (given.tcp_fills, given.record())
         assert validation.read(Profile, put.to_dict()) == put
-
-
-def test_a_limit_of_its_own_stays_and_a_changing_line_has_a_queue_for_its_means() -> None:
+    # A limit of its own stays and a changing line has a queue for its means.
     short = Profile("short", Direction(0.2, 5e6, limit_bytes=20_000)).with_queues().edge_to_server
     assert (short.waiting_bytes, short.queue_bytes) == (20_000, None)
     trace = Trace("t", 20.0, (Step(0, 0.1, 10e6), Step(10, 0.1, 30e6)))
@@ -164,16 +158,14 @@ READ: dict[Callable[[str], float], dict[str, float]] = {
 }
 
 
-def test_what_people_write_and_read() -> None:
+def test_what_people_write_and_read(snapshot: SnapshotAssertion) -> None:
     assert {read: {text: read(text) for text in texts} for read, texts in READ.items()} == READ
     assert units.size_bytes("9" * 400 + "b") > 1 << 60, "out of any range, and for the profile to refuse"
     seconds = (0.2, 0.231, 0.00012, 0.000025, 2.0)
     assert [*map(units.duration, seconds)] == ["200 ms", "231 ms", "0.12 ms", "25 µs", "2 s"]
     rates = [units.rate(bits, 3) for bits in (4.79e6, 1e9, 250e3)]
     assert rates == ["4.79 Mbit/s", "1 Gbit/s", "250 kbit/s"]
-
-
-def test_what_is_wrong_has_its_name(snapshot: SnapshotAssertion) -> None:
+    # What is wrong has its name.
     messages = []
     for read, text, *name in (
         (units.delay_s, "200"),

@@ -119,6 +119,13 @@ def test_frames_leave_when_they_are_due_each_way(world: World) -> None:
     world.send("edge", 1, after_ms=50)
     world.run()
     assert world.waits == [None, 0.02, None]
+    # The share of a core counts from the last profile on.
+    for cpu_s, share in ((3.0, 0.75), (0.4, 0.1)):
+        world.relay.apply({"edge_to_server": {}, "server_to_edge": {}})
+        world.cpu_s += cpu_s
+        world.now_ns += 4_000 * MS
+        assert world.relay.stats({})["cpu_share"] == pytest.approx(share)
+    assert world.relay.stats({})["cpu_s"] == pytest.approx(3.4)
 
 
 def test_what_finds_no_room_is_sent_a_moment_later(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,9 +147,7 @@ def test_the_reply_says_what_is_in_force(world: World, snapshot: SnapshotAsserti
     out = {"delay_s": 0.2, "rate_bps": 5e6}
     asked = ({"server_to_edge": {"trace": trace}}, {"server_to_edge": {}, "bucket": bucket})
     assert [world.relay.apply({"edge_to_server": out, **more}) for more in asked] == snapshot
-
-
-def test_what_cannot_be_is_refused(world: World) -> None:
+    # What cannot be is refused.
     for refuse, request, words in (
         (world.relay.apply, {"edge_to_server": {"delay_s": -1}}, "edge_to_server.delay_s is -1"),
         (world.relay.apply, {"edge_to_server": {"jitter": 1}}, "edge_to_server.jitter is 1"),
@@ -186,15 +191,6 @@ def test_what_an_outage_holds_is_told_and_what_comes_later_leaves_after_it(world
     world.send("edge", 2, after_ms=100)
     assert world.run() == [("server", 1, 2001), ("server", 2, 2001)]
     assert world.relay.stats({})["draining_s"] == 0
-
-
-def test_the_share_of_a_core_counts_from_the_last_profile_on(world: World) -> None:
-    for cpu_s, share in ((3.0, 0.75), (0.4, 0.1)):
-        world.relay.apply({"edge_to_server": {}, "server_to_edge": {}})
-        world.cpu_s += cpu_s
-        world.now_ns += 4_000 * MS
-        assert world.relay.stats({})["cpu_share"] == pytest.approx(share)
-    assert world.relay.stats({})["cpu_s"] == pytest.approx(3.4)
 
 
 # Frames on the wire.
@@ -261,9 +257,7 @@ def test_a_checksum_of_zero_is_sent_as_its_other_form() -> None:
     rest = 0xFFFF - folded(bytes(start[VNET_HEADER.size + 34 :]))
     packet = damaged(udp(struct.pack(">H", rest)), 0)[VNET_HEADER.size :]
     assert packet[40:42] == b"\xff\xff"
-
-
-def test_one_bit_is_flipped_and_no_other() -> None:
+    # One bit is flipped and no other.
     frame = VNET_HEADER.pack(0, 0, 0, 0, 0, 0) + bytes(range(60))
     for bit in (0, 7, 8 * 60 - 1):
         sent = damaged(memoryview(frame), bit)

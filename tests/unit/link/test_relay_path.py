@@ -130,9 +130,7 @@ def test_jitter_delays_the_line_but_costs_it_nothing() -> None:
     assert send(pacing, *((number, 1000) for number in range(100))) == leaves
     far_above = pacing_of(delay_s=0.2, jitter_s=0.2, rate_bps=8e6, limit_bytes=3000)
     assert FULL not in send(far_above, *((number * 4, 1000) for number in range(500)))
-
-
-def test_jitter_alone_never_reorders() -> None:
+    # Jitter alone never reorders.
     sent = send(pacing_of(delay_s=0.1, jitter_s=0.1), *((number, 1000) for number in range(1000)))
     assert sent == sorted(sent)
     assert len(set(sent)) < 500  # many catch up with one that was held up
@@ -239,10 +237,14 @@ def test_a_shorter_delay_does_not_overtake() -> None:
     assert not path.straight
     path.accept(FRAME, 1, 1000, MS)
     assert dues(path) == [300 * MS, 300 * MS]
-
-
-def test_what_left_or_was_dropped_is_counted() -> None:
-    """Packets of a full queue, and how late others were."""
+    # A restarted trace begins anew and leaves the queue alone.
+    path = path_of(Direction(trace=trace_of((0, 0.0, 8e6), (1, 0.0, 1e6), period_s=10.0)), begin_ns=0)
+    path.accept(FRAME, 1, 1000, 5000 * MS)
+    path.restart(5000 * MS)
+    for at_ms in (5000, 5020):
+        path.accept(FRAME, 1, 1000, at_ms * MS)
+    assert dues(path) == [5008 * MS, 5008 * MS, 5021 * MS]
+    # What left or was dropped is counted. Packets of a full queue, and how late others were.
     path = path_of(Direction(rate_bps=1e6))
     path.accept(FRAME, 1, path.limit_bytes, 0)
     path.accept(FRAME, 3, 1, 0)
@@ -292,9 +294,14 @@ def test_lost_doubled_and_damaged_frames_are_counted_apart() -> None:
     flipped = [bits.bit_count() for bits in damage]
     assert (sum(flipped), set(flipped)) == (path.corrupted, {0, 1})
     assert 60 < path.corrupted < 140
-
-
-def test_a_reordered_frame_leaves_at_once_ahead_of_all() -> None:
+    # A super packet is lost whole and is not damaged.
+    path = RelayPath(Random(1))  # noqa: S311
+    path.shape(Direction(loss=0.5, corrupt=1.0))
+    for _ in range(100):
+        path.accept(FRAME, 10, 15_000, 0)
+    assert (path.lost, path.corrupted) == (10 * (100 - len(path.queue)), 0)
+    assert {frame for _, frame, *_ in path.queue} == {bytes(FRAME)}
+    # A reordered frame leaves at once ahead of all.
     path = impaired(10, delay_s=1.0)
     path.shape(Direction(delay_s=1.0, reorder=1.0))
     path.accept(FRAME, 1, 64, 10 * MS)
@@ -304,24 +311,6 @@ def test_a_reordered_frame_leaves_at_once_ahead_of_all() -> None:
     path.shape(Direction(delay_s=1.0))
     path.accept(FRAME, 1, 64, 11 * MS)  # the one that overtook has not moved the others
     assert dues(path) == [1000 * MS + number * MS for number in (*range(10), 11)]
-
-
-def test_a_super_packet_is_lost_whole_and_is_not_damaged() -> None:
-    path = RelayPath(Random(1))  # noqa: S311
-    path.shape(Direction(loss=0.5, corrupt=1.0))
-    for _ in range(100):
-        path.accept(FRAME, 10, 15_000, 0)
-    assert (path.lost, path.corrupted) == (10 * (100 - len(path.queue)), 0)
-    assert {frame for _, frame, *_ in path.queue} == {bytes(FRAME)}
-
-
-def test_a_restarted_trace_begins_anew_and_leaves_the_queue_alone() -> None:
-    path = path_of(Direction(trace=trace_of((0, 0.0, 8e6), (1, 0.0, 1e6), period_s=10.0)), begin_ns=0)
-    path.accept(FRAME, 1, 1000, 5000 * MS)
-    path.restart(5000 * MS)
-    for at_ms in (5000, 5020):
-        path.accept(FRAME, 1, 1000, at_ms * MS)
-    assert dues(path) == [5008 * MS, 5008 * MS, 5021 * MS]
 
 
 def test_memory_is_bounded_with_a_bucket_under_any_trace_and_with_reordering() -> None:
@@ -396,10 +385,8 @@ def test_each_impairment_has_its_own_probability() -> None:
     for share in (losses.direction.corrupt, losses.direction.reorder):
         assert sum(losses.strikes(share) for _ in range(COUNT)) / COUNT == within(share)
     assert {losses.bit(4) for _ in range(1000)} == set(range(32))
-
-
-def test_losses_are_independent_and_cancel_duplicates_as_in_netem() -> None:
-    """1 + duplicate - lost, and a copy that is made is a packet of its own."""
+    # Losses are independent and cancel duplicates as in netem. 1 + duplicate - lost, and a copy that is made is
+    # a packet of its own.
     losses = losses_of(loss=0.1)
     lost = [losses.copies() == (0, 1) for _ in range(COUNT)]
     assert sum(lost) / COUNT == within(0.1)
@@ -419,7 +406,9 @@ def losses_in_bursts(model: Gilbert, count: int = 10 * COUNT) -> list[bool]:
     return [loses() for _ in range(count)]
 
 
-def test_gilbert_loses_its_mean_in_bursts() -> None:
+def test_the_state_before_the_transition_decides() -> None:
+    assert losses_in_bursts(Gilbert(1.0, 1.0), 6) == [False, True, False, True, False, True]
+    # Gilbert loses its mean in bursts.
     model = Gilbert(good_to_bad=0.02, bad_to_good=0.25)
     lost = losses_in_bursts(model)
     assert sum(lost) / len(lost) == pytest.approx(model.mean, rel=0.05)
@@ -429,7 +418,3 @@ def test_gilbert_loses_its_mean_in_bursts() -> None:
         assert sum(lengths) / len(lengths) == pytest.approx(mean, rel=0.05)
     elliott = Gilbert(0.02, 0.1, in_bad=0.5, in_good=0.01)  # loses in both states
     assert sum(losses_in_bursts(elliott)) / (10 * COUNT) == pytest.approx(elliott.mean, rel=0.05)
-
-
-def test_the_state_before_the_transition_decides() -> None:
-    assert losses_in_bursts(Gilbert(1.0, 1.0), 6) == [False, True, False, True, False, True]

@@ -45,36 +45,7 @@ def test_what_is_carried_by_a_position_and_when_so_much_is_at_the_earliest() -> 
     assert {position: HOLE.carried_bits(position) for position in carried} == carried
     earliest = {0: 0, 4e3: 0.5, 8e3: 1, 8001: 2 + 1 / 16e3, 40e3: 4, 48e3: 5, 88e3: 9}
     assert {bits: HOLE.when_carried(bits) for bits in earliest} == pytest.approx(earliest, abs=1e-9)
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_the_two_are_inverse(seed: int) -> None:
-    trace, rng = randomly(seed), random.Random(seed)  # noqa: S311
-    for position in (rng.uniform(0, 20 * trace.period_s) for _ in range(200)):
-        bits = trace.carried_bits(position)
-        earliest = trace.when_carried(bits)
-        assert earliest <= position + 1e-9
-        assert trace.carried_bits(earliest) == pytest.approx(bits, rel=1e-9)
-        if trace.step(position).rate_bps:
-            assert earliest == pytest.approx(position, abs=1e-9)
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_at_an_edge_of_any_lap_however_floats_round(seed: int) -> None:
-    """The new step is in force, and a span misses none; what ends where an outage begins does not wait for its end."""
-    trace = randomly(seed)
-    for where, step, before in starts(trace, 30):
-        assert trace.step(where) == trace.step(where + 1e-6) == step
-        if where == 0:
-            continue
-        assert set(trace.steps_between(where - 0.01, where + 0.01)) == {before, step}
-        if before.rate_bps and not step.rate_bps:
-            assert trace.when_carried(trace.carried_bits(where)) == pytest.approx(where, abs=1e-9)
-            nbytes = before.rate_bps * 1e-3 / 8
-            assert trace.transfer_s(nbytes, where - 1e-3) == pytest.approx(1e-3, abs=1e-9)
-
-
-def test_how_long_a_transfer_takes() -> None:
+    # How long a transfer takes.
     takes_s = {
         (1000, 0): 1,  # to the very beginning of the outage
         (1000, 0.5): 0.5 + 1 + 0.25,  # across it
@@ -86,9 +57,7 @@ def test_how_long_a_transfer_takes() -> None:
     assert {each: HOLE.transfer_s(*each) for each in takes_s} == pytest.approx(takes_s, abs=1e-9)
     assert not UNLIMITED.limited
     assert UNLIMITED.transfer_s(1e9, 2.0) == UNLIMITED.least_transfer_s(1e9, 0.0, 9.0) == 0.0
-
-
-def test_the_least_that_a_transfer_can_take() -> None:
+    # The least that a transfer can take.
     least_s = {
         (1000, 0, 4): 0.5,  # begun and ended at the higher rate
         (1000, 0, 1): 1,  # the start at 0 alone ends before the outage
@@ -98,36 +67,13 @@ def test_the_least_that_a_transfer_can_take() -> None:
         (1000, 1.2, 1.2): 1.3,  # one start
     }
     assert {each: HOLE.least_transfer_s(*each) for each in least_s} == pytest.approx(least_s, abs=1e-9)
-
-
-@pytest.mark.parametrize("seed", gating(SEEDS, *SEEDS[:15]))
-def test_no_start_does_better_than_the_least(seed: int) -> None:
-    trace, rng = randomly(seed), random.Random(seed)  # noqa: S311
-    rates = [step.rate_bps for step in trace.steps if step.rate_bps]
-    steepest = 1 + max(rates) / min(rates)  # a duration's change for a start later by a second, jumps aside
-    for _ in range(5):
-        nbytes = trace._carried[-1] / 8 * 10 ** rng.uniform(-2, 0.5)
-        from_s = rng.choice([0.0, rng.uniform(0, 30 * trace.period_s)])
-        to_s = from_s + trace.period_s * rng.choice([0.0, 0.1, rng.random(), 1.7])
-        least = trace.least_transfer_s(nbytes, from_s, to_s)
-        count = 4000
-        tried = [trace.transfer_s(nbytes, from_s + (to_s - from_s) * i / count) for i in range(count + 1)]
-        assert least <= min(tried) + 1e-9
-        # Some start does that well: none is further from a tried one than this, and a later start by so much ends
-        # earlier by less.
-        assert least >= min(tried) - (to_s - from_s) / count * steepest
-
-
-def test_the_longest_transfer_has_just_missed_an_outage() -> None:
+    # The longest transfer has just missed an outage.
     trace = Trace("t", 4.0, (Step(0, 0, 8_000), Step(1, 0, 0), Step(2, 0, 16_000)))
     assert trace.most_transfer_s(1000, 0.0, 0.5) == pytest.approx(2.0, abs=1e-4)
     assert trace.most_transfer_s(1000, 2.0, 3.0) == pytest.approx(0.5)
     brute = max(trace.transfer_s(3000, i / 1000) for i in range(4001))
     assert trace.most_transfer_s(3000, 0.0, 4.0) == pytest.approx(brute, abs=2e-3)
-
-
-def test_edges_and_steps_of_a_moment_and_of_a_span() -> None:
-    """The ends, and what begins between them."""
+    # Edges and steps of a moment and of a span. The ends, and what begins between them.
     edges = {
         (0.5, 5.0): [0.5, 1.0, 2.0, 4.0, 5.0, 5.0],
         (1.0, 1.5): [1.0, 1.5],
@@ -147,12 +93,52 @@ def test_edges_and_steps_of_a_moment_and_of_a_span() -> None:
     }
     assert {span: HOLE.steps_between(*span) for span in spans} == spans
     assert set(HOLE.steps_between(3.0, 7.0)) == set(HOLE.steps)
-
-
-def test_means_are_by_time() -> None:
+    # Means are by time.
     assert (HOLE.mean_rate_bps, UNLIMITED.mean_rate_bps) == (10e3, None)
     assert HOLE.mean_delay_s == pytest.approx((0.1 + 0.2 + 2 * 0.4) / 4)
     assert UNLIMITED.mean_delay_s == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_two_are_inverse(seed: int) -> None:
+    trace, rng = randomly(seed), random.Random(seed)  # noqa: S311
+    for position in (rng.uniform(0, 20 * trace.period_s) for _ in range(200)):
+        bits = trace.carried_bits(position)
+        earliest = trace.when_carried(bits)
+        assert earliest <= position + 1e-9
+        assert trace.carried_bits(earliest) == pytest.approx(bits, rel=1e-9)
+        if trace.step(position).rate_bps:
+            assert earliest == pytest.approx(position, abs=1e-9)
+    # At an edge of any lap however floats round. The new step is in force, and a span misses none; what ends
+    # where an outage begins does not wait for its end.
+    trace = randomly(seed)
+    for where, step, before in starts(trace, 30):
+        assert trace.step(where) == trace.step(where + 1e-6) == step
+        if where == 0:
+            continue
+        assert set(trace.steps_between(where - 0.01, where + 0.01)) == {before, step}
+        if before.rate_bps and not step.rate_bps:
+            assert trace.when_carried(trace.carried_bits(where)) == pytest.approx(where, abs=1e-9)
+            nbytes = before.rate_bps * 1e-3 / 8
+            assert trace.transfer_s(nbytes, where - 1e-3) == pytest.approx(1e-3, abs=1e-9)
+
+
+@pytest.mark.parametrize("seed", gating(SEEDS, *SEEDS[:15]))
+def test_no_start_does_better_than_the_least(seed: int) -> None:
+    trace, rng = randomly(seed), random.Random(seed)  # noqa: S311
+    rates = [step.rate_bps for step in trace.steps if step.rate_bps]
+    steepest = 1 + max(rates) / min(rates)  # a duration's change for a start later by a second, jumps aside
+    for _ in range(5):
+        nbytes = trace._carried[-1] / 8 * 10 ** rng.uniform(-2, 0.5)
+        from_s = rng.choice([0.0, rng.uniform(0, 30 * trace.period_s)])
+        to_s = from_s + trace.period_s * rng.choice([0.0, 0.1, rng.random(), 1.7])
+        least = trace.least_transfer_s(nbytes, from_s, to_s)
+        count = 4000
+        tried = [trace.transfer_s(nbytes, from_s + (to_s - from_s) * i / count) for i in range(count + 1)]
+        assert least <= min(tried) + 1e-9
+        # Some start does that well: none is further from a tried one than this, and a later start by so much ends
+        # earlier by less.
+        assert least >= min(tried) - (to_s - from_s) / count * steepest
 
 
 ON = Step(0.0, 0.0, 1e6)
@@ -213,9 +199,7 @@ def test_a_steps_delay_holds_until_the_next_and_short_ones_are_merged_into_their
         netem, until_s = delay_at(direction, at_s)
         assert (netem.direction.delay_s, until_s) == (pytest.approx(delay_s), pytest.approx(ends_s))
         assert netem.rate_bytes == 0
-
-
-def test_a_step_carries_what_the_trace_says_and_short_ones_their_mean() -> None:
+    # A step carries what the trace says and short ones their mean.
     rates = Rates(way((0, 0.0, 2e6), (0.5, 0.0, 8e6)))
     for at_s, bits in ((0.0, 1e6), (0.5, 3.5 * 8e6)):
         tbf, until_s = rates.at(at_s)
@@ -223,17 +207,13 @@ def test_a_step_carries_what_the_trace_says_and_short_ones_their_mean() -> None:
     tbf, until_s = Rates(way((0, 0.0, 2e6), (0.005, 0.0, 6e6), (0.3, 0.0, 1e6))).at(0.0)
     assert until_s == pytest.approx(0.02)
     assert passes(tbf, 0.02) == pytest.approx(2e6 * 0.005 + 6e6 * 0.015, rel=1e-3)
-
-
-def test_the_rate_comes_as_much_later_as_the_packets() -> None:
+    # The rate comes as much later as the packets.
     rates = Rates(way((0, 0.1, 2e6), (1, 0.1, 8e6)))
     tbf, until_s = rates.at(1.05)  # what comes to tbf now was sent at 0.95
     assert until_s == pytest.approx(1.1)
     assert tbf.rate_bps < 2e6
     assert rates.at(1.1)[0].rate_bps > 7e6
-
-
-def test_an_outage_passes_one_packet_by_its_end_which_is_taken_off_later() -> None:
+    # An outage passes one packet by its end which is taken off later.
     tbf, until_s = Rates(way((0, 0.0, 2e6), (1, 0.0, 0.0), (2, 0.0, 8e6))).at(1.0)
     assert until_s == pytest.approx(2.0)
     assert tbf.rate_bps == pytest.approx(PACKET_BITS, rel=1e-3)
@@ -250,9 +230,7 @@ def test_the_chain_and_the_buffer_which_is_tbfs() -> None:
     assert Rates(limited).at(0.0)[0].limit_bytes == 30_000
     assert Rates(way((0, 0.02, 2e6))).at(0.0)[0].limit_bytes >= 10_000_000
     assert delay_at(limited, 0.0)[0].limit_packets > 10_000
-
-
-def test_bursts_of_loss_have_a_netem_that_the_trace_does_not_change() -> None:
+    # Bursts of loss have a netem that the trace does not change.
     first, second, _ = player.chain(way((0, 0.1, 1e6), loss=Gilbert(0.1, 0.5), duplicate=0.1), 0.0)
     assert isinstance(first, Netem) and isinstance(second, Netem)
     assert (bool(first.gilbert), bool(first.delay_ticks)) == (True, False)

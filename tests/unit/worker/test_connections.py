@@ -105,7 +105,29 @@ def test_connections_to_the_peer_are_found_and_no_others(pairs: Pairs) -> None:
         assert len(connections.to(PEER)) == 1
 
 
-def test_looking_changes_nothing(pairs: Pairs) -> None:
+def test_a_transfer_is_told_of(pairs: Pairs) -> None:
+    pair = pairs.connect(PEER)
+    before = connections.to(PEER)
+    transfer(pair, MANY)
+    after = connections.to(PEER)
+    (now,) = after.values()
+    assert now.acked_bytes is not None
+    assert 0 <= now.acked_bytes - MANY <= 1  # the SYN counts in some kernels
+    told = carried(before, after)
+    assert told.congestion == now.congestion in AVAILABLE
+    assert now.retransmits == told.tcp_retransmits <= PROBES
+    assert told.tcp_cwnd_packets >= 2
+    assert 0 < told.tcp_min_rtt_s <= 2 * told.tcp_rtt_s < 2
+    assert told.tcp_delivery_rate_bps > 1e6
+    # An older kernel tells less.
+    pair = pairs.connect(PEER)
+    transfer(pair, MANY)
+    lacking = ["delivery_rate_bps", "min_rtt_s", "acked_bytes", "retransmits"]
+    for lacks, length in enumerate((232, 160, 136, 104, 90)):  # Linux 4.6, 4.1, 3.x
+        read = Connection.of(pair[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, length), "cubic")
+        assert {name for name, value in vars(read).items() if value is None} == {*lacking[:lacks]}
+        assert (carried({}, {1: read}).tcp_retransmits is None) == (lacks == len(lacking))
+    # Looking changes nothing.
     client, server = pairs.connect(PEER)
     client.setblocking(False)
 
@@ -122,22 +144,6 @@ def test_looking_changes_nothing(pairs: Pairs) -> None:
     transfer((client, server), 1000)
 
 
-def test_a_transfer_is_told_of(pairs: Pairs) -> None:
-    pair = pairs.connect(PEER)
-    before = connections.to(PEER)
-    transfer(pair, MANY)
-    after = connections.to(PEER)
-    (now,) = after.values()
-    assert now.acked_bytes is not None
-    assert 0 <= now.acked_bytes - MANY <= 1  # the SYN counts in some kernels
-    told = carried(before, after)
-    assert told.congestion == now.congestion in AVAILABLE
-    assert now.retransmits == told.tcp_retransmits <= PROBES
-    assert told.tcp_cwnd_packets >= 2
-    assert 0 < told.tcp_min_rtt_s <= 2 * told.tcp_rtt_s < 2
-    assert told.tcp_delivery_rate_bps > 1e6
-
-
 def test_of_several_connections_the_one_that_carried_most_meanwhile_is_told_of(pairs: Pairs) -> None:
     """Also where another one has carried more before, and where it was opened meanwhile."""
     busy_before = pairs.connect(PEER)
@@ -150,9 +156,7 @@ def test_of_several_connections_the_one_that_carried_most_meanwhile_is_told_of(p
     transfer(busy_before, 1000)
     assert carried(before, connections.to(PEER)).congestion == "reno"
     assert carried({}, connections.to(PEER)).congestion == another()
-
-
-def test_of_connections_that_carried_together_the_sums_are_told_of(pairs: Pairs) -> None:
+    # Of connections that carried together the sums are told of.
     used, idle = [pairs.connect(PEER) for _ in range(3)], pairs.connect(PEER)
     transfer(idle, MANY)
     before = connections.to(PEER)
@@ -186,16 +190,6 @@ def test_retransmissions_are_those_since_the_first_look_and_what_was_never_measu
     assert carried({7: first, 8: later}, {7: both, 8: both}).tcp_retransmits == 7
     read = info(tcp_state=0, least_rtt=0xFFFFFFFF)
     assert read.rtt_s is read.min_rtt_s is read.delivery_rate_bps is None
-
-
-def test_an_older_kernel_tells_less(pairs: Pairs) -> None:
-    pair = pairs.connect(PEER)
-    transfer(pair, MANY)
-    lacking = ["delivery_rate_bps", "min_rtt_s", "acked_bytes", "retransmits"]
-    for lacks, length in enumerate((232, 160, 136, 104, 90)):  # Linux 4.6, 4.1, 3.x
-        read = Connection.of(pair[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, length), "cubic")
-        assert {name for name, value in vars(read).items() if value is None} == {*lacking[:lacks]}
-        assert (carried({}, {1: read}).tcp_retransmits is None) == (lacks == len(lacking))
 
 
 def test_every_socket_of_the_process_gets_the_congestion_control(pairs: Pairs) -> None:

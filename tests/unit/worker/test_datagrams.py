@@ -103,7 +103,9 @@ def test_rtt_and_both_rates(client: ProbeClient) -> None:
     assert reading.rate_back_bps and reading.sample
 
 
-def test_what_is_lost_repeated_or_reordered_is_counted(client: ProbeClient, line: Put) -> None:
+def test_what_is_lost_repeated_or_reordered_is_counted(
+    client: ProbeClient, line: Put, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of ten: 2 and the last are lost, 4 comes thrice, 6 late after 7 and 8, twice, and so out of order."""
     kept: list[bytes] = []
 
@@ -121,10 +123,7 @@ def test_what_is_lost_repeated_or_reordered_is_counted(client: ProbeClient, line
     line(behave)
     reading = client.measure(Question(sample_out=10, sample_back=10, sample_gap_s=0.001, wait_s=0.1))
     assert reading.sample == reading.sample_back == Sample(10, 8, 3, 1)
-
-
-def test_a_copy_after_all_is_counted(client: ProbeClient, line: Put, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When each number is there and the server waits all the same."""
+    # A copy after all is counted. When each number is there and the server waits all the same.
     late: list[Callable[[], None]] = []
     read = End._read
 
@@ -293,20 +292,6 @@ def train(at_ns: list[int], skip: int = 0, *, constant: bool = True) -> Arrivals
     return made
 
 
-def test_the_rate_of_a_train() -> None:
-    """40 Mbit/s of datagrams, every fifth lost, every tenth twice: the line, which loses before it transmits, is busy
-    all the time. Of one that came there is none; one that came at once is too fast."""
-    lossy, now_s = Arrivals(400), 7.0
-    for number in range(400):
-        for _ in range(0 if number % 5 == 2 else 2 if number % 10 == 0 else 1):
-            lossy.add(number, round(1e9 * now_s))
-            now_s += 8 * TRAIN_BYTES / 40e6
-    assert len(lossy.at) == 320
-    assert lossy.rate_bps() == pytest.approx(40e6, rel=1e-5)
-    assert train([]).rate_bps() is train([5 * 10**9]).rate_bps() is None
-    assert train([5 * 10**9] * 2).rate_bps() == math.inf
-
-
 def test_a_train_over_a_line_that_changes_has_the_mean_of_its_time() -> None:
     """An outage, after which all is as before; and a burst of four at once, left out or not, then one a millisecond."""
     outage = [1_000_000 * (number + 100 * (number > 35)) for number in range(40)]
@@ -318,11 +303,20 @@ def test_a_train_over_a_line_that_changes_has_the_mean_of_its_time() -> None:
         (burst, 4, False, 8 * 1472 / 0.001),
     ):
         assert train(at_ns, skip, constant=constant).rate_bps() == pytest.approx(expected)
-
-
-def test_a_sample_counts_by_numbers() -> None:
-    """One that was never sent is ignored: a flipped bit gets through where the hosts leave checksums to the interface.
-    One that overtakes many is one out of order."""
+    # The rate of a train. 40 Mbit/s of datagrams, every fifth lost, every tenth twice: the line, which loses
+    # before it transmits, is busy all the time. Of one that came there is none; one that came at once is too
+    # fast.
+    lossy, now_s = Arrivals(400), 7.0
+    for number in range(400):
+        for _ in range(0 if number % 5 == 2 else 2 if number % 10 == 0 else 1):
+            lossy.add(number, round(1e9 * now_s))
+            now_s += 8 * TRAIN_BYTES / 40e6
+    assert len(lossy.at) == 320
+    assert lossy.rate_bps() == pytest.approx(40e6, rel=1e-5)
+    assert train([]).rate_bps() is train([5 * 10**9]).rate_bps() is None
+    assert train([5 * 10**9] * 2).rate_bps() == math.inf
+    # A sample counts by numbers. One that was never sent is ignored: a flipped bit gets through where the hosts
+    # leave checksums to the interface. One that overtakes many is one out of order.
     for count, numbers, expected in (
         (3, (0, 1 << 30, 1, 2), Sample(3, 3, 0, 0)),
         (10, (7, 0, 1, 2, 9, 3, 4, 5, 6, 8), Sample(10, 10, 0, 2)),

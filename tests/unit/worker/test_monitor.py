@@ -132,7 +132,9 @@ def used_s(pid: int) -> float:
     return float(times.user + times.system)
 
 
-def test_each_sensor_is_named_and_a_sample_has_every_field(monitor: Monitor) -> None:
+def test_each_sensor_is_named_and_a_sample_has_every_field(
+    monitor: Monitor, device: Path, child: Child
+) -> None:
     assert monitor.result("latest") is None
     energy = "powercap intel-rapl:0 + vcgencmd pmic_read_adc"
     assert monitor.begin(os.getpid()) == {
@@ -151,6 +153,36 @@ def test_each_sensor_is_named_and_a_sample_has_every_field(monitor: Monitor) -> 
     assert sample["power_w"] == pytest.approx(PMIC_W)  # and the counter stands still
     assert sample["rss_bytes"] > 1_000_000
     assert sample["cpu_percent"] >= 0
+    # Idle power is that of its time alone.
+    assert monitor.idle_power_w() == pytest.approx(PMIC_W)  # and the counter stands still
+    counter_shows(device, 999_000_000)
+    monitor.later()
+    assert monitor.idle_power_w() == pytest.approx(PMIC_W)
+    monitor.begin(os.getpid(), interval_s=1000.0)
+    assert monitor.result("idle", seconds=0.0) is monitor.result("cost")["late_p99_s"] is None
+    # Sampling goes on when the process is gone.
+    monitor.begin(child.pid)
+    child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # dead, and a zombie
+    for _ in range(2):
+        sample = monitor.later()
+        assert (sample["rss_bytes"], sample["cpu_percent"]) == (None, None)
+        child.wait()
+    assert sample["temperature_c"] == 52.35
+    # Energy is the sum of all sources and never of some.
+    counter_shows(device, 7_000_000)
+    monitor.begin(os.getpid())
+    counter_shows(device, 12_000_000)
+    monitor.later()
+    columns = monitor.result("collect")
+    assert columns["energy_j"][0] == 0.0
+    assert columns["power_w"][0] is None  # a counter has no power yet
+    lasted_s = columns["at_s"][-1] - columns["at_s"][0]
+    assert columns["energy_j"][-1] == pytest.approx(5.0 + PMIC_W * lasted_s)
+    (device / "bin/vcgencmd").unlink()
+    sample = monitor.later()
+    assert (sample["energy_j"], sample["power_w"], sample["throttled"]) == (None, None, None)
+    assert monitor.result("idle", seconds=5 * INTERVAL_S) is None
 
 
 def test_a_device_without_sensors_has_empty_cells(tmp_path: Path) -> None:
@@ -164,21 +196,6 @@ def test_a_device_without_sensors_has_empty_cells(tmp_path: Path) -> None:
     assert monitor.result("collect")["energy_j"][-1] is None
     assert monitor.result("cost")["samples"] >= 2
     assert monitor.close() == 0
-
-
-def test_energy_is_the_sum_of_all_sources_and_never_of_some(monitor: Monitor, device: Path) -> None:
-    monitor.begin(os.getpid())
-    counter_shows(device, 12_000_000)
-    monitor.later()
-    columns = monitor.result("collect")
-    assert columns["energy_j"][0] == 0.0
-    assert columns["power_w"][0] is None  # a counter has no power yet
-    lasted_s = columns["at_s"][-1] - columns["at_s"][0]
-    assert columns["energy_j"][-1] == pytest.approx(5.0 + PMIC_W * lasted_s)
-    (device / "bin/vcgencmd").unlink()
-    sample = monitor.later()
-    assert (sample["energy_j"], sample["power_w"], sample["throttled"]) == (None, None, None)
-    assert monitor.result("idle", seconds=5 * INTERVAL_S) is None
 
 
 def test_two_collections_share_one_sample_and_begin_again_starts_anew(monitor: Monitor, child: Child) -> None:
@@ -225,17 +242,6 @@ def test_processor_time_of_the_watched_process(monitor: Monitor, child: Child) -
     assert inside_s - 2 * tick_s <= used <= outside_s + 2 * tick_s
 
 
-def test_sampling_goes_on_when_the_process_is_gone(monitor: Monitor, child: Child) -> None:
-    monitor.begin(child.pid)
-    child.kill()
-    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # dead, and a zombie
-    for _ in range(2):
-        sample = monitor.later()
-        assert (sample["rss_bytes"], sample["cpu_percent"]) == (None, None)
-        child.wait()
-    assert sample["temperature_c"] == 52.35
-
-
 def test_what_cannot_be_is_refused(monitor: Monitor, child: Child, snapshot: SnapshotAssertion) -> None:
     replies = [monitor.reply("collect"), monitor.reply("idle", seconds=0.0), monitor.reply("cost")]
     assert {reply["error"] for reply in replies} == {"nothing is watched yet"}
@@ -244,16 +250,6 @@ def test_what_cannot_be_is_refused(monitor: Monitor, child: Child, snapshot: Sna
     asked = [(child.pid, INTERVAL_S), *((os.getpid(), each) for each in (0, -1, float("inf")))]
     replies = [monitor.reply("begin", pid=pid, interval_s=each, gpu=None) for pid, each in asked]
     assert [reply["error"].replace(str(child.pid), "PID") for reply in replies] == snapshot
-
-
-def test_idle_power_is_that_of_its_time_alone(monitor: Monitor, device: Path) -> None:
-    monitor.begin(os.getpid())
-    assert monitor.idle_power_w() == pytest.approx(PMIC_W)  # and the counter stands still
-    counter_shows(device, 999_000_000)
-    monitor.later()
-    assert monitor.idle_power_w() == pytest.approx(PMIC_W)
-    monitor.begin(os.getpid(), interval_s=1000.0)
-    assert monitor.result("idle", seconds=0.0) is monitor.result("cost")["late_p99_s"] is None
 
 
 def test_cost_counts_the_programs_it_starts(monitor: Monitor, device: Path) -> None:

@@ -68,6 +68,13 @@ def test_rtt_and_both_rates_and_nothing_that_was_not_asked(client: ProbeClient) 
     assert reading.rtt_s == sorted(reading.rtts_s)[3]
     for field in ("rate_bps", "rate_back_bps", "sample", "sample_back", "message_s"):
         assert getattr(reading, field) is None
+    # The share of payload is that of what carried the bulk.
+    for question, payload in (
+        (Question(), 1448),
+        (Question(sample_out=1), 1448),
+        (Question(datagrams=True), 1472),
+    ):
+        assert client.measure(question).payload_share == payload / 1514
 
 
 @pytest.mark.parametrize("datagrams", [False, True])
@@ -77,26 +84,10 @@ def test_a_round_trip_is_without_waits(client: ProbeClient, made_up_times: None,
     assert reading.rtts_s == (ROUND_TRIP_NS / 1e9,) * 3
 
 
-def test_a_new_connection_takes_over_from_a_closed_one_that_knows_the_token(server: ProbeServer) -> None:
-    ProbeClient("127.0.0.1", server.port, "t").close()
-    with pytest.raises(Rejected):
-        ProbeClient("127.0.0.1", server.port, "x")
-    assert ProbeClient("127.0.0.1", server.port, "t").measure(Question()).rtt_s is not None
-
-
 def test_what_comes_in_one_piece_is_too_fast_for_any_link() -> None:
     """Not unmeasured, which nobody would judge."""
     reading = Reading(0.2, _rate_bps([(1.0, 62_500)], 0, constant=True), None)
     assert "edge to server" in judge(load("200ms-5mbit"), reading)
-
-
-def test_the_share_of_payload_is_that_of_what_carried_the_bulk(client: ProbeClient) -> None:
-    for question, payload in (
-        (Question(), 1448),
-        (Question(sample_out=1), 1448),
-        (Question(datagrams=True), 1472),
-    ):
-        assert client.measure(question).payload_share == payload / 1514
 
 
 def test_skipping_goes_for_the_direction_asked(client: ProbeClient, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,6 +141,18 @@ def test_a_peer_silent_in_a_question_is_let_go(server: ProbeServer, monkeypatch:
         silent._sock.sendall(probe._ASK.pack(b"m", 1000, 0))
         assert silent._sock.recv(1) == b""
     assert ProbeClient("127.0.0.1", server.port, "t").measure(Question()).rtt_s is not None
+    # A new connection takes over from a closed one that knows the token.
+    ProbeClient("127.0.0.1", server.port, "t").close()
+    with pytest.raises(Rejected):
+        ProbeClient("127.0.0.1", server.port, "x")
+    assert ProbeClient("127.0.0.1", server.port, "t").measure(Question()).rtt_s is not None
+    # A size from the other end never decides what is allocated. More than there is memory: it comes as long as
+    # somebody takes it.
+    with connected("127.0.0.1", server.port, "t") as sock:
+        sock.sendall(probe._ASK.pack(b"b", 1 << 62, 0))
+        sock.settimeout(30)
+        for _ in range(100):
+            assert sock.recv(1 << 16)
 
 
 def test_between_questions_a_peer_may_be_silent() -> None:
@@ -171,12 +174,3 @@ def test_between_questions_a_peer_may_be_silent() -> None:
         near.shutdown(socket.SHUT_WR)
         probe._answer(watched)
     assert waits == [None, probe.TIMEOUT_S] * 2 + [None]
-
-
-def test_a_size_from_the_other_end_never_decides_what_is_allocated(server: ProbeServer) -> None:
-    """More than there is memory: it comes as long as somebody takes it."""
-    with connected("127.0.0.1", server.port, "t") as sock:
-        sock.sendall(probe._ASK.pack(b"b", 1 << 62, 0))
-        sock.settimeout(30)
-        for _ in range(100):
-            assert sock.recv(1 << 16)

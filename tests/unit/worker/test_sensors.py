@@ -174,16 +174,16 @@ def test_a_gpus_energy_and_power(broken: str, metered: list[tuple[float, float]]
     assert [*came, meter.sample(2.0)] == metered
 
 
-def test_gauges_in_base_units_without_those_that_a_device_does_not_support() -> None:
+def test_gauges_in_base_units_without_those_that_a_device_does_not_support(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     gpu = nvml.gpu(UUID, Pynvml())
     assert {each.source for each in gpu if isinstance(each, Gauge)} == {f"nvml {UUID}"}
     assert readings(gpu) == readings(nvml.gpu(UUID.removeprefix("GPU-"), Pynvml())) == READINGS, "as by CUDA"
     for broken, field in zip(Pynvml().answers, READINGS, strict=False):
         left = {name: value for name, value in READINGS.items() if name != field}
         assert readings(nvml.gpu(UUID, Pynvml(broken))) == left
-
-
-def test_an_error_later_is_a_missing_value_and_earlier_no_sensor(monkeypatch: pytest.MonkeyPatch) -> None:
+    # An error later is a missing value and earlier no sensor.
     pynvml = Pynvml()
     gpu = nvml.gpu(UUID, pynvml)
     meter = meter_of(gpu)
@@ -225,9 +225,7 @@ def test_power_is_the_sum_over_rails_with_both_readings() -> None:
     assert parse_rails_w(PMIC) == pytest.approx(watts)
     for text in ("", UNKNOWN, "EXT5V_V volt(24)=5.07V\n", "HDMI_A current(22)=0.01A\n"):
         assert parse_rails_w(text) is None
-
-
-def test_throttled_bits_and_words_for_what_is_on_now() -> None:
+    # Throttled bits and words for what is on now.
     unread = dict.fromkeys(("", UNKNOWN, "throttled=\n", "VCHI initialization failed\n"))
     known = {"throttled=0x0\n": 0, "throttled=0x50005\n": 0x50005, **unread}
     assert {text: parse_throttled(text) for text in known} == known

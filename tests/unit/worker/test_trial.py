@@ -70,7 +70,9 @@ def connected(server: TcpServer, heads: int = 1, seconds: float = 0.0) -> Client
     return opened(server, Works(TAKES, work, seconds), TAKES * heads)
 
 
-def test_every_result_is_compared_and_nothing_is_timed_where_any_is_wrong(server: TcpServer) -> None:
+def test_every_result_is_compared_and_nothing_is_timed_where_any_is_wrong(
+    server: TcpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     references = tuple((logits, 2 * logits, 3 * logits) for logits in LOGITS)
     report = run(connected(server, 3), Data(ALONE, references))
     assert report.result_bytes == 3 * report.payload_bytes == 3 * LOGITS[0].nbytes
@@ -80,9 +82,7 @@ def test_every_result_is_compared_and_nothing_is_timed_where_any_is_wrong(server
         report = run(connected(server, 3), Data(ALONE, other))
         assert isinstance(report, WrongOutput)
         assert report.max_abs_error == 1 / (wrong + 2), "of the largest value of that result"
-
-
-def test_only_a_long_trial_reports_how_far_it_is(server: TcpServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Only a long trial reports how far it is.
     told: list[Progress] = []
     run(connected(server), Data(ALONE, ALONE), so_far=told.append)
     assert told == []

@@ -98,6 +98,14 @@ def test_before_each_of_some_runs_the_device_waits(worker: Worker, monkeypatch: 
     monkeypatch.setattr(units, "PAUSED_MOST_S", 0.0)
     assert len(worker.units(request(runs=40)).paused_s) == units.LEAST_RUNS, "a slow stage has few"
     assert pauses == [units.PAUSE_S] * units.LEAST_RUNS
+    # Slow stages have few runs and quick not many.
+    assert len(worker.units(request(runs=1000, most_s=0.0)).units_s) == units.LEAST_RUNS
+    monkeypatch.setattr(units, "MAX_UNIT_RUNS", 9)
+    assert len(worker.units(request(runs=5, seconds=60.0)).units_s) == 9
+    report = worker.units(request(steady_s=0.02))  # for the sensors
+    assert report.window is not None
+    assert report.window_runs >= 1
+    assert report.window[1] - report.window[0] >= 0.02
 
 
 def test_under_a_quota_units_take_processor_time_over_the_share(worker: Worker, quota_s: float) -> None:
@@ -117,18 +125,6 @@ def test_several_threads_take_time_without_waits(worker: Worker, monkeypatch: py
         assert rounded(worker.units(request()).whole_s) == {left_s}
         quota = worker.units(request(cpu=0.5))
         assert rounded(quota.whole_s) == {0.001}, "a pause would have come then"
-
-
-def test_slow_stages_have_few_runs_and_quick_not_many(
-    worker: Worker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert len(worker.units(request(runs=1000, most_s=0.0)).units_s) == units.LEAST_RUNS
-    monkeypatch.setattr(units, "MAX_UNIT_RUNS", 9)
-    assert len(worker.units(request(runs=5, seconds=60.0)).units_s) == 9
-    report = worker.units(request(steady_s=0.02))  # for the sensors
-    assert report.window is not None
-    assert report.window_runs >= 1
-    assert report.window[1] - report.window[0] >= 0.02
 
 
 def test_noise_for_a_stage_has_its_layout() -> None:
