@@ -67,6 +67,25 @@ DELAYS = trace_of((0, 0.1, None), (1, 0.05, None), period_s=2)
 DAILY = trace_of((0, 0.01, 8e6), (0.7, 0.01, 16e6), period_s=1)
 A_DAY_MS = 86_400_000
 LEAVES: dict[str, tuple[Line, Packets]] = {
+    "delay first, then the line": (
+        pacing_of(delay_s=0.1, rate_bps=8e6),
+        [*at_once(101, 102), (200, 1000, 301)],
+    ),
+    "delay first, then the line, by a trace of one step": (
+        pacing_of(trace=trace_of((0, 0.1, 8e6), period_s=0.05)),
+        [*at_once(101, 102), (200, 1000, 301)],
+    ),
+    # The first has left the line after a millisecond; for 99 more it is in flight, and no longer in the queue.
+    "the packet that does not fit is dropped": (
+        pacing_of(delay_s=0.1, rate_bps=8e6, limit_bytes=3000),
+        [*at_once(101, 102, 103, FULL), (1 - 1e-6, 1000, FULL), (1, 1000, 104), (1, 1000, FULL)],
+    ),
+    "a trace begins where it is told": (
+        pacing_of(trace=DAILY, begin_ns=-700 * MS),
+        [(0, 2000, 11), (300, 2000, 312)],
+    ),
+    # Read just before `apply` looked at the clock: the beginning, not the end of the lap before.
+    "or just after": (pacing_of(trace=DAILY, begin_ns=10), [(0, 1000, 11 + 1e-5)]),
     "a dropped packet takes no time": (limited(2000), [(0, 1000, 1), (0, 1500, FULL), (0, 1000, 2)]),
     "a super-packet": (limited(3000), [(0, 64_000, 64), (0, 1000, FULL), (64, 64_000, 128)]),
     "an idle line saves up no credit": (pacing_of(rate_bps=8e6), [(0, 1000, 1), (500, 1000, 501)]),
@@ -105,16 +124,8 @@ LEAVES: dict[str, tuple[Line, Packets]] = {
 
 @pytest.mark.parametrize(("pacing", "packets"), LEAVES.values(), ids=LEAVES)
 def test_when_packets_leave(pacing: Line, packets: Packets) -> None:
+    """max(arrival + delay, the one before) + bytes / rate: at 8 Mbit/s a byte takes a microsecond."""
     assert send(pacing, *(packet[:2] for packet in packets)) == [leaves for *_, leaves in packets]
-
-
-# A line: max(arrival + delay, the one before) + bytes / rate. At 8 Mbit/s a byte takes a microsecond.
-
-
-def test_delay_first_then_the_line() -> None:
-    """A line of a rate, and a trace of one step."""
-    for asked in ({"delay_s": 0.1, "rate_bps": 8e6}, {"trace": trace_of((0, 0.1, 8e6), period_s=0.05)}):
-        assert send(pacing_of(**asked), (0, 1000), (0, 2000), (200, 1000)) == [101, 103, 301]
 
 
 def test_jitter_delays_the_line_but_costs_it_nothing() -> None:
@@ -168,15 +179,6 @@ def test_jitter_is_uniform_and_correlated_as_asked(correlation: float) -> None:
 # A router's queue: what waits for the line, what is in flight not counted. tbf: 8 Mbit/s, bursts of 3000 bytes.
 
 
-def test_the_packet_that_does_not_fit_is_dropped() -> None:
-    pacing = pacing_of(delay_s=0.1, rate_bps=8e6, limit_bytes=3000)
-    assert send(pacing, *[(0, 1000)] * 4) == [101, 102, 103, FULL]
-    # The first has left the line after a millisecond; for 99 more it is in flight, and no longer in the queue.
-    assert send(pacing, (1 - 1e-6, 1000)) == [FULL]
-    assert pacing.leave_ns(1 * MS, 1000, 103 * MS) == 104 * MS
-    assert pacing.leave_ns(1 * MS, 1000, 104 * MS) == FULL
-
-
 def test_a_reordered_packet_spends_tokens_and_without_a_rate_there_is_no_bucket() -> None:
     pacing = pacing_of(Bucket(3000), delay_s=0.1, rate_bps=8e6)
     pacing.overtaken(100 * MS, 2000)
@@ -196,22 +198,6 @@ def test_what_jitter_held_up_finds_the_queue_as_it_is_then() -> None:
     pacing = pacing_for(direction, Bucket(2000, latency_s=0.001), Draws(), 0)
     # Five fill burst and queue, the sixth is 100 ms late; those behind it come when the burst is whole again.
     assert send(pacing, *[(0, 1000)] * 9) == [100, 100, 101, 102, 103, 200, 200, 201, 202]
-
-
-def test_a_trace_begins_where_it_is_told_and_wraps() -> None:
-    trace = trace_of((0, 0.0, 8e6), (1, 0.0, 1.6e6), period_s=2)
-    delays = trace_of((0, 0.01, None), (1, 0.5, None), period_s=2)
-    now_ns = 1000 * S
-    for told, begin_ns, after_ns in (
-        (trace, now_ns, 1 * MS),
-        (trace, now_ns - S, 5 * MS),
-        (trace, now_ns - 2 * S, 1 * MS),
-        # Read just before `apply` looked at the clock: the beginning, not the end of the lap before.
-        (trace, now_ns + 10, 10 + 1 * MS),
-        (delays, now_ns + 10, 10 + 10 * MS),
-    ):
-        pacing = pacing_of(trace=told, begin_ns=begin_ns)
-        assert pacing.leave_ns(now_ns, 1000, 0) == now_ns + after_ns
 
 
 # Frames on the path
@@ -237,13 +223,6 @@ def test_a_shorter_delay_does_not_overtake() -> None:
     assert not path.straight
     path.accept(FRAME, 1, 1000, MS)
     assert dues(path) == [300 * MS, 300 * MS]
-    # A restarted trace begins anew and leaves the queue alone.
-    path = path_of(Direction(trace=trace_of((0, 0.0, 8e6), (1, 0.0, 1e6), period_s=10.0)), begin_ns=0)
-    path.accept(FRAME, 1, 1000, 5000 * MS)
-    path.restart(5000 * MS)
-    for at_ms in (5000, 5020):
-        path.accept(FRAME, 1, 1000, at_ms * MS)
-    assert dues(path) == [5008 * MS, 5008 * MS, 5021 * MS]
     # What left or was dropped is counted. Packets of a full queue, and how late others were.
     path = path_of(Direction(rate_bps=1e6))
     path.accept(FRAME, 1, path.limit_bytes, 0)
