@@ -42,7 +42,7 @@ def test_parameters_are_those_of_the_stage(name):
         assert cost.parameters == sum(parameter.numel() for parameter in held), point.name
 
 
-def test_each_node_by_hand():
+def test_each_node_by_hand() -> None:
     """3x8x8 -> convolution 4x6x6 -> pooled 4 -> twice the same layer -> product with itself."""
 
     def small(net, x):
@@ -65,10 +65,8 @@ def test_each_node_by_hand():
         "layer": 20,
         "scale": 4,
     }
-
-
-def test_tensors_that_are_made_are_counted_once_and_views_are_none():
-    """3x4x4 -> convolution 2x4x4, activated in place -> a view of it -> a product."""
+    # Tensors that are made are counted once and views are none. 3x4x4 -> convolution 2x4x4, activated in place
+    # -> a view of it -> a product.
     layers = {"convolution": nn.Conv2d(3, 2, 1), "act": nn.ReLU(inplace=True), "layer": nn.Linear(32, 5)}
     views = Made(lambda net, x: net.layer(net.act(net.convolution(x)).flatten(1)), **layers).to("meta")
     outline = model.Outline("views", (3, 4, 4), of_ops(graph := traced(views, 3, 4, 4)), "", graph, 0)

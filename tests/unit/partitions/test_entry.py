@@ -36,7 +36,7 @@ def devices(model):
     return {parameter.device.type for parameter in model.parameters()}
 
 
-def test_a_constructor_may_run_the_model_and_use_the_values_of_its_parameters():
+def test_a_constructor_may_run_the_model_and_use_the_values_of_its_parameters() -> None:
     model = without_memory(RunsItself)
     assert RunsItself.made == 1  # a second time would be with memory
     assert devices(model) == {"meta"}
@@ -45,6 +45,26 @@ def test_a_constructor_may_run_the_model_and_use_the_values_of_its_parameters():
     model = without_memory(lambda: with_layer(scale=lambda weight: float(weight.detach().abs().max())))
     assert devices(model) == {"meta"}
     assert model.scale > 0
+
+    # Random buffers are the same everywhere and the rng is left alone.
+    def build():
+        return Made(None, features=torch.randn(4))
+
+    state = torch.get_rng_state()
+    one = without_memory(build).features
+    torch.randn(3)
+    assert torch.equal(one, without_memory(build).features)
+    torch.set_rng_state(state)
+    without_memory(build)
+    assert torch.equal(torch.get_rng_state(), state)
+
+    # An error of the constructor is its own.
+    def build():
+        raise KeyError("its own")
+
+    with pytest.raises(KeyError, match="its own"):
+        without_memory(build)
+    assert nn.Linear(2, 2).weight.device.type == "cpu"
 
 
 @pytest.mark.parametrize(
@@ -59,28 +79,6 @@ def test_buffers_computed_from_parameters_are_real_and_the_same_everywhere(funct
     assert one.abs().sum() > 0
     assert torch.equal(one, other)
     assert devices(models[0]) == {"meta"}
-
-
-def test_random_buffers_are_the_same_everywhere_and_the_rng_is_left_alone():
-    def build():
-        return Made(None, features=torch.randn(4))
-
-    state = torch.get_rng_state()
-    one = without_memory(build).features
-    torch.randn(3)
-    assert torch.equal(one, without_memory(build).features)
-    torch.set_rng_state(state)
-    without_memory(build)
-    assert torch.equal(torch.get_rng_state(), state)
-
-
-def test_an_error_of_the_constructor_is_its_own():
-    def build():
-        raise KeyError("its own")
-
-    with pytest.raises(KeyError, match="its own"):
-        without_memory(build)
-    assert nn.Linear(2, 2).weight.device.type == "cpu"
 
 
 def test_another_forward_keeps_class_names_and_parameters():

@@ -136,7 +136,7 @@ def test_the_graph_computes_what_the_module_computes_for_any_batch_size_and_writ
     assert not any(schema.is_mutable for schema in schemas)
 
 
-def test_parameters_and_scopes_have_the_names_that_the_module_has_and_operators_stay_whole():
+def test_parameters_and_scopes_have_the_names_that_the_module_has_and_operators_stay_whole() -> None:
     module, run = exported(Halves)
     without_counters = {path for path in module.state_dict() if not path.endswith("num_batches_tracked")}
     assert attributes(run.graph) == without_counters
@@ -148,6 +148,14 @@ def test_parameters_and_scopes_have_the_names_that_the_module_has_and_operators_
     _, graph = exported_of(block)
     assert torch.ops.aten.batch_norm.default in operators(graph)
     assert block[2].inplace
+
+    # Buffers may have values and weights need no memory.
+    def widened(net, x):
+        return next(net.wide(part) * net.scale for part in x.mean((2, 3)).split(3, 1))
+
+    wide = nn.Linear(3, 1 << 40, device="meta")  # 13 TB
+    _, graph = exported_of(named("Wide", widened, lambda: {"wide": wide, "scale": torch.full((1,), 2.0)})())
+    assert operators(graph)[-2:] == [torch.ops.aten.linear.default, torch.ops.aten.mul.Tensor]
 
 
 def test_what_depends_on_no_image_is_kept_beside_the_weights_and_has_a_value(snapshot):
@@ -164,15 +172,6 @@ def test_what_depends_on_no_image_is_kept_beside_the_weights_and_has_a_value(sna
     structure = Constants().to("meta")
     structure.gain = structure.gain.to("meta")
     assert refusal(UntraceableModel, exported_of, structure) == snapshot
-
-
-def test_buffers_may_have_values_and_weights_need_no_memory():
-    def widened(net, x):
-        return next(net.wide(part) * net.scale for part in x.mean((2, 3)).split(3, 1))
-
-    wide = nn.Linear(3, 1 << 40, device="meta")  # 13 TB
-    _, graph = exported_of(named("Wide", widened, lambda: {"wide": wide, "scale": torch.full((1,), 2.0)})())
-    assert operators(graph)[-2:] == [torch.ops.aten.linear.default, torch.ops.aten.mul.Tensor]
 
 
 @pytest.mark.parametrize("build", REFUSED)

@@ -96,7 +96,9 @@ def test_each_point_is_proved(file, tmp_path, builder, live_tensors, dtypes):
     assert output.std() > 0.1
 
 
-def test_block_points_of_a_transformer_and_a_model_that_only_torch_export_traces(file, tmp_path):
+def test_block_points_of_a_transformer_and_a_model_that_only_torch_export_traces(
+    file, tmp_path, snapshot
+) -> None:
     model = load_own(f"{file}:tokens", tmp_path, Cuts())
     assert names(model.points) == ["input", "embedding", "first", "second", "mean", "output"]
     assert model.points[0].payload_bytes == 7 * 8
@@ -104,14 +106,14 @@ def test_block_points_of_a_transformer_and_a_model_that_only_torch_export_traces
     assert model.traced_by == "torch.export"
     assert [one.name for one in model.inputs] == ["keep", "ids"]
     assert all(point.bitwise for point in proof.prove(model, *registry.entry(model.name).example(2, 1)))
-
-
-def test_inputs_depend_on_the_seed_alone(file):
+    # Inputs depend on the seed alone.
     entry = registry.entry(f"{file}:masked")
     first, again, other = entry.example(2, 1), entry.example(2, 1), entry.example(2, 2)
     assert all(map(torch.equal, first, again))
     assert not torch.equal(first[1], other[1])
     assert entry.inputs == (Input((7,), torch.bool, "keep"), Input((7,), torch.int64, "ids"))
+    # An input that is not used.
+    assert refusal(UserError, load_own, f"{file}:Unused", tmp_path, Cuts()) == snapshot
 
 
 FAULTS = {
@@ -133,10 +135,6 @@ def test_faults_are_one_line(tmp_path, fault, snapshot):
     file = tmp_path / f"{fault.replace(' ', '_')}.py"
     file.write_text(TEXT + f"faulty.inputs = {FAULTS[fault]}\n")
     assert refusal(UserError, load_own, f"{file}:faulty", tmp_path, Cuts()) == snapshot
-
-
-def test_an_input_that_is_not_used(file, tmp_path, snapshot):
-    assert refusal(UserError, load_own, f"{file}:Unused", tmp_path, Cuts()) == snapshot
 
 
 @pytest.mark.parametrize(

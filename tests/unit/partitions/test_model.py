@@ -138,17 +138,7 @@ def test_references_are_what_the_module_computes(name, load):
     assert held == {tensor.data_ptr() for tensor in model.state.values()}
 
 
-def test_payloads_are_as_announced(load):
-    model = load("mobilenet_v2")
-    inputs = images(SIZE, batch=1)
-    with torch.inference_mode():
-        for point in model.points[:-1]:
-            crossing = model.stage(0, point.index)((inputs,))
-            assert [tuple(tensor.shape) for tensor in crossing] == [spec.shape for spec in point.payload]
-            assert sum(tensor.nbytes for tensor in crossing) == point.payload_bytes
-
-
-def test_images_as_bytes_are_normalised_by_the_first_unit(tmp_path):
+def test_images_as_bytes_are_normalised_by_the_first_unit(tmp_path) -> None:
     file = weights.make("squeezenet1_1", "seeded", 0, tmp_path)
     as_bytes = partitions_model.load(Recipe("squeezenet1_1", input="uint8"), file.path)
     as_floats = partitions_model.load(Recipe("squeezenet1_1"), file.path)
@@ -166,9 +156,7 @@ def test_images_as_bytes_are_normalised_by_the_first_unit(tmp_path):
     recipes = (Recipe("alexnet", Cuts("op", fold=False), input=dtype) for dtype in ("uint8", "float32"))
     as_bytes, as_floats = (names(partitions_model.describe(recipe)[0]) for recipe in recipes)
     assert as_bytes == as_floats
-
-
-def test_normalising_follows_the_definition():
+    # Normalising follows the definition.
     image = torch.randint(0, 256, (1, 3, 4, 4), dtype=torch.uint8)
     mean, std = (0.5, 0.25, 0.0), (0.5, 0.25, 1.0)
     result = tracing.normalized(image, mean, std)
@@ -186,7 +174,7 @@ def test_a_model_with_several_results(tmp_path):
     assert [tuple(output.shape) for output in outputs] == [(2, 5), (2, 2, 8, 8)]
 
 
-def test_describe_and_load_agree_and_each_unit_has_as_many_operators_as_its_stage(load):
+def test_describe_and_load_agree_and_each_unit_has_as_many_operators_as_its_stage(load) -> None:
     model = load("mobilenet_v2")
     described = partitions_model.describe(Recipe(f"MobileNet-V2-{SIZE}-Pixels"))
     assert (model.points, model.input_shape, model.graph_digest) == described
@@ -198,6 +186,13 @@ def test_describe_and_load_agree_and_each_unit_has_as_many_operators_as_its_stag
     # A stage has one more, which takes its payload apart.
     assert [end - start + 1 for start, end in pairwise(model.nodes)] == operators
     assert model.nodes[0] == 0
+    # Payloads are as announced.
+    inputs = images(SIZE, batch=1)
+    with torch.inference_mode():
+        for point in model.points[:-1]:
+            crossing = model.stage(0, point.index)((inputs,))
+            assert [tuple(tensor.shape) for tensor in crossing] == [spec.shape for spec in point.payload]
+            assert sum(tensor.nbytes for tensor in crossing) == point.payload_bytes
 
 
 def test_impossible_stages_are_refused(load, snapshot):

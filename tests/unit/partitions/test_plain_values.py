@@ -60,19 +60,7 @@ def test_what_stays_of_sizes_is_read_next_to_its_use(sized):
     assert not [node for node in nodes if node.target in (operator.getitem, operator.floordiv)]
 
 
-def test_a_new_tensor_is_made_where_its_stage_is():
-    """As torch.export notes it, on the device that it ran on."""
-    graph = fx.Graph()
-    first = graph.call_function(torch.neg, (graph.placeholder("x"),))
-    grid = graph.call_function(torch.arange, (4,), {"device": torch.device("cpu")})
-    graph.output(graph.call_function(torch.mul, (first, grid)))
-    model = analyse(nn.Module(), graph, (Input((4,)),), "torch.export")
-    for device in ("cpu", "meta"):
-        stage = cut(model, {}, "neg", "mul").to(device)
-        assert stage((torch.ones(2, 4, device=device),))[0].device.type == device
-
-
-def test_a_tensor_that_is_made_is_where_the_weights_are_and_as_large_as_the_batch():
+def test_a_tensor_that_is_made_is_where_the_weights_are_and_as_large_as_the_batch() -> None:
     """Positions as of EdgeNeXt: made on the CPU, sent to where the weights are."""
 
     def placed(net, x):
@@ -89,6 +77,15 @@ def test_a_tensor_that_is_made_is_where_the_weights_are_and_as_large_as_the_batc
     model = trace(Made(doubled), (Input((4,)),))
     (result,) = cut(model, {}, "x", model.nodes[-1].name)((torch.randn(3, 4),))
     assert result.shape == (6, 2, 2)
+    # A new tensor is made where its stage is. As torch.export notes it, on the device that it ran on.
+    graph = fx.Graph()
+    first = graph.call_function(torch.neg, (graph.placeholder("x"),))
+    grid = graph.call_function(torch.arange, (4,), {"device": torch.device("cpu")})
+    graph.output(graph.call_function(torch.mul, (first, grid)))
+    model = analyse(nn.Module(), graph, (Input((4,)),), "torch.export")
+    for device in ("cpu", "meta"):
+        stage = cut(model, {}, "neg", "mul").to(device)
+        assert stage((torch.ones(2, 4, device=device),))[0].device.type == device
 
 
 # Over (batch, 4, 6). Each keeps something beside the layers' tensors from the first to the last.
@@ -187,13 +184,17 @@ def test_nothing_but_tensors_crosses_and_any_layer_ends_at_a_cut(work, batch):
     assert not hindered
 
 
-def test_a_constant_is_read_before_it_is_overwritten():
+def test_a_constant_is_read_before_it_is_overwritten(snapshot) -> None:
     proved(written, 3)
-
-
-def test_items_of_a_tuple_cross_once():
+    # Items of a tuple cross once.
     (after_c,) = (point for point in points.find(over_three(halved)[0], Cuts("op", 9)) if point.name == "c")
     assert len(after_c.payload) == 3
+    # A shape that depends on values is refused with its node.
+    said = refusal(
+        UntraceableModel, over_three, lambda net, x: layers(net, x)[:, : x.sum().int().item()], "Cropped"
+    )
+    assert "slice_1" in said
+    assert said == snapshot
 
 
 @pytest.mark.parametrize("work", NOT_CROSSING.values(), ids=NOT_CROSSING)
@@ -202,11 +203,3 @@ def test_what_cannot_cross_is_named_with_its_node_and_no_cut_parts_it_from_its_u
     assert not {"a", "b", "c"} & found
     (sentence,) = hindered
     assert sentence == snapshot
-
-
-def test_a_shape_that_depends_on_values_is_refused_with_its_node(snapshot):
-    said = refusal(
-        UntraceableModel, over_three, lambda net, x: layers(net, x)[:, : x.sum().int().item()], "Cropped"
-    )
-    assert "slice_1" in said
-    assert said == snapshot

@@ -106,7 +106,7 @@ def test_op_granularity_has_every_cut_with_one_live_tensor(name):
     assert {point.after for point in blocks} <= {point.after for point in found}
 
 
-def test_a_recipe_is_told_apart_by_its_digest():
+def test_a_recipe_is_told_apart_by_its_digest() -> None:
     recipes = [Recipe(name) for name in ("vgg11", "vgg13", "vgg16", "resnet18", "resnet34")]
     recipes += [Recipe("vgg11", cuts) for cuts in (Cuts("op"), Cuts("op", fold=False))]
     recipes += [Recipe("vgg11", input="uint8")]
@@ -114,11 +114,15 @@ def test_a_recipe_is_told_apart_by_its_digest():
     assert len(digests) == len(recipes)
     describe.cache_clear()
     assert describe(Recipe("vgg11"))[2] in digests
-
-
-def test_bytes_follow_shape_and_dtype():
+    # Bytes follow shape and dtype.
     dtypes = "float32", "float16", "int64"
     assert [TensorSpec((1, 3, 5), dtype).nbytes for dtype in dtypes] == [60, 30, 120]
+    # No memory is used to describe.
+    before = torch.get_rng_state()
+    structure = registry.build_structure("vgg11")
+    values = trace(structure, (Input((3, 224, 224)),)).values.values()
+    assert {value.device.type for value in values if isinstance(value, torch.Tensor)} == {"meta"}
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def cuts(model, live_tensors=1):
@@ -132,7 +136,7 @@ Residual = named(
 )
 
 
-def test_no_cut_where_two_tensors_are_live_unless_two_may_be():
+def test_no_cut_where_two_tensors_are_live_unless_two_may_be() -> None:
     model = traced(Residual())
     live = zip(model.nodes, model.live, strict=True)
     assert {node.name: " ".join(alive.name for alive in each) for node, each in live} == {
@@ -146,6 +150,19 @@ def test_no_cut_where_two_tensors_are_live_unless_two_may_be():
     found = of_ops(traced(Made(late, **LATE)), 2)  # the input is alive, too
     shapes = [[spec.shape for spec in point.payload] for point in found]
     assert shapes == [[(1, 4)], [(1, 4), (1, 8)], [(1, 4), (1, 4)], []]
+
+    # What the parameters alone make never crosses. A parameter that is read before it is used, and something
+    # made of another, which does not see the input.
+    def bare(net, x):
+        scale = net.scale
+        token = net.token.expand(x.shape[0], 4)
+        return net.head(net.layer(x) * scale + token)
+
+    parameters = {"scale": nn.Parameter(torch.ones(4)), "token": nn.Parameter(torch.ones(1, 4))}
+    model = traced(Made(bare, **parameters, **linears("layer", "head")))
+    assert cuts(model, 3) == ["", "add", "head"]
+    order = [node.name for node in model.nodes]
+    assert order.index("layer") < order.index("scale") < order.index("mul")
 
 
 LATE = {"layer": nn.Linear(4, 8), "head": nn.Linear(8, 4)}
@@ -193,21 +210,6 @@ def test_no_cut_where_what_is_live_cannot_cross(work, parts, live_tensors, expec
     assert cuts(traced(Made(work, **parts)), live_tensors) == ["", *expected.split()]
 
 
-def test_what_the_parameters_alone_make_never_crosses():
-    """A parameter that is read before it is used, and something made of another, which does not see the input."""
-
-    def bare(net, x):
-        scale = net.scale
-        token = net.token.expand(x.shape[0], 4)
-        return net.head(net.layer(x) * scale + token)
-
-    parameters = {"scale": nn.Parameter(torch.ones(4)), "token": nn.Parameter(torch.ones(1, 4))}
-    model = traced(Made(bare, **parameters, **linears("layer", "head")))
-    assert cuts(model, 3) == ["", "add", "head"]
-    order = [node.name for node in model.nodes]
-    assert order.index("layer") < order.index("scale") < order.index("mul")
-
-
 def blocks():
     parts = {"blocks": nn.Sequential(Residual(), Residual()), "head": nn.Linear(4, 4)}
     return Made(lambda net, x: net.head(net.blocks(x)), **parts)
@@ -251,14 +253,6 @@ def test_what_has_no_static_graph_is_refused(kind, snapshot):
     for others in ("symbolically .*(?=; )", "missing a required argument.*"):
         said = re.sub(others, "IN OTHERS' WORDS", said)
     assert said == snapshot
-
-
-def test_no_memory_is_used_to_describe():
-    before = torch.get_rng_state()
-    structure = registry.build_structure("vgg11")
-    values = trace(structure, (Input((3, 224, 224)),)).values.values()
-    assert {value.device.type for value in values if isinstance(value, torch.Tensor)} == {"meta"}
-    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_nodes_are_named_by_the_modules_that_they_end_and_no_name_is_there_twice():

@@ -77,7 +77,7 @@ def off(work, applies=lambda start, end: True):
     return Off
 
 
-def test_one_bit_is_seen_and_what_is_no_number_is_no_proof(loaded):
+def test_one_bit_is_seen_and_what_is_no_number_is_no_proof(loaded) -> None:
     """Of a last stage that is not the whole model."""
     kind = off(lambda it: it.nextafter(it + 1), lambda start, end: 0 < start < end == LAST)
     found = proved(loaded(kind=kind))
@@ -85,10 +85,7 @@ def test_one_bit_is_seen_and_what_is_no_number_is_no_proof(loaded):
     assert all(0 < it.error < 1e-5 for it in found[1:-1])
     found = proved(loaded(kind=off(lambda it: it * math.nan)))
     assert {(it.error, it.bitwise) for it in found} == {(math.inf, False)}
-
-
-def test_chains_of_three_are_tried_along_the_model(loaded):
-    """A stage that neither begins nor ends with the model is wrong."""
+    # Chains of three are tried along the model. A stage that neither begins nor ends with the model is wrong.
     kind = off(lambda it: it + 1, lambda start, end: start > 0 and end < LAST)
     wrong = [it.point for it in proved(loaded(kind=kind)) if not it.bitwise]
     assert len(wrong) >= 4
@@ -177,6 +174,12 @@ def test_an_error_is_a_share_of_the_largest_value() -> None:
     errors = {3e-7: "within 1e-6", 1e-6: "within 1e-6", 0.0: "equal", 0.5: proof.NO}
     found = (proof.PointProof(1, parted=True, bitwise=False, error=error) for error in errors)
     assert [*map(proof.word, found)] == [*errors.values()]
+    # What has fewer values than there are of them is no column. Of 1000 classes some are near zero by chance,
+    # which says nothing of the noise in them.
+    logits = 50 * torch.randn(1, 2, 1000, generator=torch.Generator().manual_seed(0))
+    logits[0, :, 3] = 0
+    noisy = logits + 1e-6 * logits.abs().max()
+    assert proof.max_error([noisy], [logits]) < 2e-6
 
 
 def detected(classes: int) -> Tensor:
@@ -207,11 +210,3 @@ def test_a_score_is_not_judged_by_the_pixels_of_the_box_beside_it(classes: int, 
         wrong = right.clone()
         wrong[0, column, 7] += off
         assert proof.max_error(laid_out(layout, wrong), laid_out(layout, right)) > proof.TOLERANCE
-
-
-def test_what_has_fewer_values_than_there_are_of_them_is_no_column() -> None:
-    """Of 1000 classes some are near zero by chance, which says nothing of the noise in them."""
-    logits = 50 * torch.randn(1, 2, 1000, generator=torch.Generator().manual_seed(0))
-    logits[0, :, 3] = 0
-    noisy = logits + 1e-6 * logits.abs().max()
-    assert proof.max_error([noisy], [logits]) < 2e-6

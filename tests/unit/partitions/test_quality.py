@@ -63,8 +63,7 @@ def test_agreement_is_the_share_of_equal_tops() -> None:
     with pytest.raises(ValueError, match=r"\(2, 3\) is not \(1, 3\)"):
         agreement(logits(0, 1), logits(0))
 
-
-def test_the_relative_error_is_of_l2_norms() -> None:
+    # The relative error is of l2 norms.
     def of(outputs: list[list[float]], references: list[list[float]]) -> float | None:
         return relative_error([*map(torch.tensor, outputs)], [*map(torch.tensor, references)])
 
@@ -98,12 +97,6 @@ def test_mean_iou_is_over_the_classes_that_either_has_and_the_pixels_of_all_imag
     assert mean_iou(output, truth) == pytest.approx((4 / 5 + 3 / 4) / 2)
     assert mean_iou(logits(0), logits(0)) is None
     assert mean_iou(torch.empty(0, 3, 2, 2), torch.empty(0, 3, 2, 2)) is None
-
-
-def test_overlaps() -> None:
-    boxes = torch.tensor([[0.0, 0, 2, 2], [1, 1, 3, 3], [5, 5, 6, 6], [1, 1, 1, 1]])
-    expected = [[1, 1 / 7, 0, 0], [1 / 7, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
-    assert quality.overlaps(boxes, boxes).tolist() == [pytest.approx(row) for row in expected]
 
 
 A = (0.0, 0.0, 10.0, 10.0)
@@ -140,14 +133,16 @@ def test_average_precision_is_over_all_images_and_the_mean_over_the_classes_of_t
     # Class 0: of two images the wrong box scores best: 1/2 and 2/3, made monotonous 2/3. Class 1 is missing.
     outputs = [seen((*A, 0.7, 0)), seen((*B, 0.9, 0), (*A, 0.6, 0), (*B, 0.9, 2))]
     assert quality.mean_average_precision(outputs, truth) == pytest.approx((2 / 3 + 0) / 2)
-
-
-def test_average_precision_takes_an_overlap_of_just_half_and_needs_something_seen() -> None:
+    # Average precision takes an overlap of just half and needs something seen.
     half, truth = (0.0, 0.0, 10.0, 5.0), [seen((*A, 1, 0))]
     assert quality.mean_average_precision([seen((*half, 1, 0))], truth) == 1.0
     assert math.isnan(quality.mean_average_precision(truth, [seen()]))
     with pytest.raises(ValueError, match="2 images"):
         quality.mean_average_precision([seen(), seen()], [seen()])
+    # Overlaps.
+    boxes = torch.tensor([[0.0, 0, 2, 2], [1, 1, 3, 3], [5, 5, 6, 6], [1, 1, 1, 1]])
+    expected = [[1, 1 / 7, 0, 0], [1 / 7, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
+    assert quality.overlaps(boxes, boxes).tolist() == [pytest.approx(row) for row in expected]
 
 
 def test_boxes_of_yolo() -> None:
@@ -169,6 +164,15 @@ def test_boxes_of_yolo() -> None:
     assert quality.mean_average_precision([best], [best]) == 1.0
     (none,) = quality.boxes(outputs, score=0.95)
     assert none.corners.shape == (0, 4)
+    # Of very many boxes the best are kept.
+    side = 120
+    at = torch.arange(side * side)
+    centres = torch.stack((20.0 * (at % side), 20.0 * (at // side)))
+    scores = torch.linspace(0.3, 0.9, len(at))
+    outputs = torch.cat((centres, torch.full((2, len(at)), 10.0), scores[None]))[None]
+    (found,) = quality.boxes(outputs)
+    assert len(found.scores) == quality.MOST_CANDIDATES
+    assert found.scores.min() > scores[-quality.MOST_CANDIDATES - 1]
 
 
 def test_batches_together_give_what_one_gives() -> None:
@@ -184,9 +188,7 @@ def test_batches_together_give_what_one_gives() -> None:
     assert [len(made.changed), sum(made.changed)] == [9, round(9 * (1 - made.agreement))]
     assert made.mean_iou is made.map50 is None
     assert compared(ours, whole).top1 is None, "without labels"
-
-
-def test_a_segmentation_has_the_iou_of_its_pixels_and_no_classes() -> None:
+    # A segmentation has the iou of its pixels and no classes.
     drawn = torch.Generator().manual_seed(2)
     whole = [torch.randn(2, 4, 6, 6, generator=drawn) for _ in range(2)]
     ours = [each + 0.5 * torch.randn(2, 4, 6, 6, generator=drawn) for each in whole]
@@ -199,8 +201,7 @@ def test_a_segmentation_has_the_iou_of_its_pixels_and_no_classes() -> None:
     assert compared(whole, whole, task="segmentation").mean_iou == 1.0
     assert compared(whole, whole).mean_iou is None, "of an image no pixel's class is known"
 
-
-def test_a_detector_has_the_precision_of_its_boxes() -> None:
+    # A detector has the precision of its boxes.
     def boxes(*scores: float) -> Tensor:
         """One image with boxes of 10 x 10 beside each other, of class 0, as YOLO has them."""
         places = [[20.0 * number, 0.0, 10.0, 10.0, score, 0.0] for number, score in enumerate(scores)]
@@ -213,20 +214,7 @@ def test_a_detector_has_the_precision_of_its_boxes() -> None:
     assert made.agreement is made.mean_iou is None
     nothing = [boxes(0.1), boxes(0.2)]
     assert compared(nothing, nothing, task="detection").map50 is None, "the whole model saw nothing"
-
-
-def test_of_very_many_boxes_the_best_are_kept() -> None:
-    side = 120
-    at = torch.arange(side * side)
-    centres = torch.stack((20.0 * (at % side), 20.0 * (at // side)))
-    scores = torch.linspace(0.3, 0.9, len(at))
-    outputs = torch.cat((centres, torch.full((2, len(at)), 10.0), scores[None]))[None]
-    (found,) = quality.boxes(outputs)
-    assert len(found.scores) == quality.MOST_CANDIDATES
-    assert found.scores.min() > scores[-quality.MOST_CANDIDATES - 1]
-
-
-def test_a_row_has_marks_of_the_images() -> None:
+    # A row has marks of the images.
     ours, whole = logits(0, 1, 2, 0, 1), logits(0, 1, 1, 1, 1)
     columns = compared([ours], [whole], [torch.tensor([1, 1, 1, 1, 1])]).columns()
     assert columns == {

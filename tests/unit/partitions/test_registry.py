@@ -19,14 +19,12 @@ from tests.unit.refusals import refusal
 FrozenBatchNorm2d = models.detection.backbone_utils.misc_nn_ops.FrozenBatchNorm2d
 
 
-def test_names_are_of_models_of_images():
+def test_names_are_of_models_of_images() -> None:
     names = registry.names()
     assert names == sorted(set(names))
     assert {"mobilenet_v2", "alexnet", "vit_b_16", "fcn_resnet50", "retinanet_resnet50_fpn"} <= set(names)
     assert not any("quantized" in name or "3d" in name or "raft" in name for name in names)
-
-
-def test_canonical_names():
+    # Canonical names.
     names = {
         "mobilenet_v2": "mobilenet_v2",
         "mobilenetv2": "mobilenet_v2",
@@ -37,25 +35,14 @@ def test_canonical_names():
         "ResNet-18@10": "resnet18@10",
     }
     assert [registry.canonical(written) for written in names] == [*names.values()]
-
-
-@pytest.mark.parametrize("name", ["mobilnetv2", "regnetx16gf"], ids=["of none", "of two"])
-def test_a_name_of_no_model_or_of_two_is_refused_with_the_nearest(name, snapshot):
-    said = refusal(UserError, registry.canonical, name)
-    assert said == snapshot
-    assert issubclass(UserError, ValueError)
-
-
-def test_input_shape():
+    # Input shape.
     sizes = {
         "mobilenetv2": 224, "inception_v3": 299, "efficientnet_b1": 240, "vit_h_14": 518, "fcn_resnet50": 520,
         "ssd300_vgg16": 300,
     }  # fmt: skip
     found = {name: registry.entry(name).images.shape for name in sizes}
     assert found == {name: (3, size, size) for name, size in sizes.items()}
-
-
-def test_an_entry_tells_how_images_are_normalised_and_what_a_classifier_says():
+    # An entry tells how images are normalised and what a classifier says.
     entry = registry.entry("MobileNetV2")
     mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
     assert (entry.name, entry.images.mean, entry.images.std) == ("mobilenet_v2", mean, std)
@@ -65,6 +52,18 @@ def test_an_entry_tells_how_images_are_normalised_and_what_a_classifier_says():
     assert registry.entry("efficientnet_v2_l").images.mean == (0.5, 0.5, 0.5)
     assert registry.entry("ssdlite320_mobilenet_v3_large").images.std == (0.5, 0.5, 0.5)
     assert registry.entry("fcn_resnet50").classes == ()
+    # Another number of classes is part of the name.
+    name = "resnet18@10"
+    assert registry.build_structure(name).fc.out_features == 10
+    assert (registry.entry(name).name, registry.entry(name).classes) == (name, ())
+    assert registry.build_structure("resnet18").fc.out_features == 1000
+
+
+@pytest.mark.parametrize("name", ["mobilnetv2", "regnetx16gf"], ids=["of none", "of two"])
+def test_a_name_of_no_model_or_of_two_is_refused_with_the_nearest(name, snapshot):
+    said = refusal(UserError, registry.canonical, name)
+    assert said == snapshot
+    assert issubclass(UserError, ValueError)
 
 
 @pytest.mark.parametrize("name", models.list_models(module=models.segmentation))
@@ -163,13 +162,6 @@ def test_the_package_needs_nothing_that_a_device_lacks():
                 assert {alias.name.split(".")[0] for alias in node.names} <= allowed, path
             elif isinstance(node, ast.ImportFrom) and node.level == 0:
                 assert node.module in travels or node.module.split(".")[0] in allowed, path
-
-
-def test_another_number_of_classes_is_part_of_the_name() -> None:
-    name = "resnet18@10"
-    assert registry.build_structure(name).fc.out_features == 10
-    assert (registry.entry(name).name, registry.entry(name).classes) == (name, ())
-    assert registry.build_structure("resnet18").fc.out_features == 1000
 
 
 @pytest.mark.parametrize("name", ["resnet18@0", "resnet18@", "resnet18@ten", "ssd300_vgg16@10"])

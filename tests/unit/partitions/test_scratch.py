@@ -34,9 +34,7 @@ def test_a_folder_is_removed_with_all_that_is_in_it(temporary: Path) -> None:
         assert folder.stat().st_mode & 0o77 == 0
         raise KeyError
     assert [*temporary.iterdir()] == []
-
-
-def test_only_what_is_left_over_is_removed(temporary: Path) -> None:
+    # Only what is left over is removed.
     environment, pipes = (
         {**os.environ, "TMPDIR": str(temporary)},
         dict.fromkeys(("stdin", "stdout"), subprocess.PIPE),
@@ -54,10 +52,7 @@ def test_only_what_is_left_over_is_removed(temporary: Path) -> None:
         assert scratch.left() == [folder]
         with scratch.folder() as ours:
             assert [*temporary.iterdir()] == [ours]
-
-
-def test_what_is_not_ours_is_let_be(temporary: Path) -> None:
-    """Somebody else may make names in a folder that is everybody's."""
+    # What is not ours is let be. Somebody else may make names in a folder that is everybody's.
     (temporary / "precious").mkdir()
     (temporary / f"{scratch.PREFIX}link").symlink_to("precious")
     (temporary / f"{scratch.PREFIX}file").touch()

@@ -72,7 +72,7 @@ def grouped(live_tensors=1, fold=True):
     return {point.name: point.folded for point in of_ops(traced(made), live_tensors, fold=fold)}
 
 
-def test_neighbours_that_send_as_much_after_cheap_work_are_one_point_and_no_cut_is_lost():
+def test_neighbours_that_send_as_much_after_cheap_work_are_one_point_and_no_cut_is_lost() -> None:
     folded = {"mul": ("view",), "drop": ("first", "norm", "relu"), "add_1": ("add", "relu_", "contiguous")}
     assert grouped() == {"input": (), **folded, "head": (), "output": ()}
     found = [grouped(2)[name] for name in ("layer_norm", "mul_1", "add_1")]
@@ -83,8 +83,7 @@ def test_neighbours_that_send_as_much_after_cheap_work_are_one_point_and_no_cut_
         assert [name for point, names in folded.items() for name in (*names, point)] == list(every)
         assert not any(every.values())
 
-
-def test_work_on_two_values_or_to_another_size_is_not_folded():
+    # Work on two values or to another size is not folded.
     def distinct(net, x):
         one = net.first(x)
         two = net.second(one)
@@ -95,9 +94,7 @@ def test_work_on_two_values_or_to_another_size_is_not_folded():
     assert names(of_ops(traced(made), 2, fold=True)) == [
         "input", "first", "second", "mul", "add", "getitem", "output",
     ]  # fmt: skip
-
-
-def test_blocks_are_never_folded():
+    # Blocks are never folded.
     folded, every = (describe(Recipe("vgg16", Cuts(fold=fold)))[0] for fold in (True, False))
     assert folded == every
     assert not any(point.folded for point in folded)

@@ -83,22 +83,7 @@ def test_results_are_contiguous_and_have_their_own_layout_behind(after, at):
     assert crossing.shape == (3, 2, 2)
 
 
-def test_a_stage_without_units_hands_its_input_on():
-    traced, state = structure_and_state(net_of(lambda net, x: x))
-    payload = (torch.randn(1, 4),)
-    assert cut(traced, state, "before", "before")(payload)[0] is payload[0]
-
-
-def test_stages_can_be_made_and_used_in_inference_mode():
-    with torch.inference_mode():
-        net = net_of(lambda net, x: net.act(x), act=nn.ReLU(inplace=True))
-        traced, state = structure_and_state(net)
-        images = torch.randn(2, 4)
-        result = cut(traced, state, "before", "head")(cut(traced, state, "x", "before")((images,)))
-        assert torch.equal(result[0], net(images))
-
-
-def test_moving_a_stage_leaves_the_state_where_it_is():
+def test_moving_a_stage_leaves_the_state_where_it_is() -> None:
     traced, state = structure_and_state(net_of(lambda net, x: x))
     stage = cut(traced, state, "before", "head")
     own = {state[f"head.{name}"].data_ptr() for name in ("weight", "bias")}
@@ -106,6 +91,31 @@ def test_moving_a_stage_leaves_the_state_where_it_is():
     stage.to(torch.float64)
     assert state["head.weight"].dtype == torch.float32
     assert {p.dtype for p in cut(traced, state, "before", "head").parameters()} == {torch.float32}
+    # A stage without units hands its input on.
+    traced, state = structure_and_state(net_of(lambda net, x: x))
+    payload = (torch.randn(1, 4),)
+    assert cut(traced, state, "before", "before")(payload)[0] is payload[0]
+    # Stages can be made and used in inference mode.
+    with torch.inference_mode():
+        net = net_of(lambda net, x: net.act(x), act=nn.ReLU(inplace=True))
+        traced, state = structure_and_state(net)
+        images = torch.randn(2, 4)
+        result = cut(traced, state, "before", "head")(cut(traced, state, "x", "before")((images,)))
+        assert torch.equal(result[0], net(images))
+    # Buffers and bare parameters are filled.
+    parts = {"scale": nn.Parameter(torch.randn(4)), "shift": torch.randn(2, 2)}
+    net = net_of(
+        lambda net, x: net.norm(x) * net.scale + net.shift.flatten(), norm=nn.BatchNorm1d(4), **parts
+    )
+    net.norm.running_mean.fill_(3.0)
+    traced, state = structure_and_state(net)
+    images = torch.randn(2, 4)
+    stage = cut(traced, state, "x", "head")
+    with torch.inference_mode():
+        assert torch.equal(stage((images,))[0], net(images))
+    held = {tensor.data_ptr() for tensor in (*stage.buffers(), *stage.parameters())}
+    of_net = ("shift", "norm.running_mean", "scale", "head.weight")
+    assert held >= {state[path].data_ptr() for path in of_net}
 
 
 class Taken(dict):
@@ -137,22 +147,6 @@ def test_paths_are_what_a_cut_takes(start, end, number):
     cut(traced, taken, start, end)
     assert paths(traced, start, end) == taken.keys_taken
     assert len(taken.keys_taken) == number
-
-
-def test_buffers_and_bare_parameters_are_filled():
-    parts = {"scale": nn.Parameter(torch.randn(4)), "shift": torch.randn(2, 2)}
-    net = net_of(
-        lambda net, x: net.norm(x) * net.scale + net.shift.flatten(), norm=nn.BatchNorm1d(4), **parts
-    )
-    net.norm.running_mean.fill_(3.0)
-    traced, state = structure_and_state(net)
-    images = torch.randn(2, 4)
-    stage = cut(traced, state, "x", "head")
-    with torch.inference_mode():
-        assert torch.equal(stage((images,))[0], net(images))
-    held = {tensor.data_ptr() for tensor in (*stage.buffers(), *stage.parameters())}
-    of_net = ("shift", "norm.running_mean", "scale", "head.weight")
-    assert held >= {state[path].data_ptr() for path in of_net}
 
 
 def test_modules_and_buffers_may_be_called_as_anything_is():
@@ -331,7 +325,7 @@ def test_every_chain_of_three_stages_computes_what_the_model_does(body):
             assert all(torch.equal(*pair) for pair in zip(payload, expected, strict=True)), (first, second)
 
 
-def test_only_what_is_overwritten_and_read_again_is_copied():
+def test_only_what_is_overwritten_and_read_again_is_copied() -> None:
     def copied(body, end):
         _, traced, state, _ = skips(body)
         return copies(cut(traced, state, "two", end))
@@ -339,9 +333,7 @@ def test_only_what_is_overwritten_and_read_again_is_copied():
     assert copied(adds_in_place, "head") == []
     assert len(copied(adds_another_dtype_in_place, "head")) == 1  # out of place its result would be a double
     assert copied(overwrites_what_is_read_again, "mul") == ["one"]
-
-
-def test_results_come_in_the_order_of_the_model():
+    # Results come in the order of the model.
     _, traced, _, found = skips(returns_early_results)
     assert [str(node) for node in traced.results] == ["head", "two", "two"]
     assert [str(node) for node in traced.live[2]] == ["one", "two"]

@@ -60,10 +60,8 @@ def test_the_anchors_are_the_model_s_own() -> None:
     listed = models.detection.image_list.ImageList(images, [(size, size)])
     (anchors,) = model.anchor_generator(listed, features)
     assert torch.equal(places_of(SSDLITE)._anchors, anchors)
-
-
-def test_one_box_more_is_a_measure_and_no_fault() -> None:
-    """Of near scores the order changes, and one falls under the threshold: the mean average precision says so."""
+    # One box more is a measure and no fault. Of near scores the order changes, and one falls under the
+    # threshold: the mean average precision says so.
     entry = registry.entry(SSDLITE)
     places = places_of(SSDLITE)
     step = len(places._anchors) // 8

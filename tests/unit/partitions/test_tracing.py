@@ -76,13 +76,6 @@ def test_a_chain_is_cut_between_its_submodules_and_computes_what_the_model_compu
         assert all(it.bitwise and it.parted for it in proof.prove(made, images))
 
 
-def test_a_value_that_decides_a_branch_may_be_on_the_meta_device():
-    with graph.AnyBranch():
-        unknown = torch.empty(3, device="meta").sum()
-        assert (bool(unknown > 1), float(unknown), int(unknown.long())) == (False, 0.0, 0)
-        assert float(torch.tensor(2.5)) == 2.5
-
-
 def net_of(work):
     def over_all(net, x):
         return net.last(work(net, net.first(x)).mean((2, 3)))
@@ -139,10 +132,15 @@ def test_a_model_that_changes_itself_or_draws_is_refused(work, said):
     assert isinstance(net.seen, torch.Tensor)
 
 
-def test_what_it_merely_remembers_is_as_before():
+def test_what_it_merely_remembers_is_as_before() -> None:
     net = net_of(remembers)
     assert tracing.trace(net, (Input((3, 8, 8)),)).traced_by == "torch.fx"
     assert not hasattr(net, "feature")
+    # A value that decides a branch may be on the meta device.
+    with graph.AnyBranch():
+        unknown = torch.empty(3, device="meta").sum()
+        assert (bool(unknown > 1), float(unknown), int(unknown.long())) == (False, 0.0, 0)
+        assert float(torch.tensor(2.5)) == 2.5
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 SMALL = "squeezenet1_1"
 
 
-def test_the_same_seed_gives_the_same_file_named_by_its_digest_and_leaves_the_rng_alone(tmp_path):
+def test_the_same_seed_gives_the_same_file_named_by_its_digest_and_leaves_the_rng_alone(tmp_path) -> None:
     before = torch.get_rng_state()
     first = weights.make(SMALL, "seeded", 1, tmp_path / "a")
     torch.rand(10)
@@ -40,9 +40,7 @@ def test_the_same_seed_gives_the_same_file_named_by_its_digest_and_leaves_the_rn
     assert (
         list(again.path.parent.iterdir()) == [again.path] == [tmp_path / "b" / f"{again.digest}.safetensors"]
     )
-
-
-def test_the_number_of_threads_does_not_matter(tmp_path):
+    # The number of threads does not matter.
     threads = torch.get_num_threads()
     try:
         digests = set()

@@ -20,7 +20,7 @@ PYTHON = sys.executable
 MIXED = "edge=onnx+server=compile"
 
 
-def test_an_engine_has_one_text() -> None:
+def test_an_engine_has_one_text(snapshot: SnapshotAssertion) -> None:
     texts = {
         "eager": "eager",
         "onnx": "onnx",
@@ -32,6 +32,18 @@ def test_an_engine_has_one_text() -> None:
     }
     assert {text: parse(text).text for text in texts} == texts
     assert all(parse(text) == parse(canonical) for text, canonical in texts.items())
+    # The refusal says what there is.
+    assert refusal(ValueError, parse, "tensorrt") == snapshot
+    # Each host has its engine.
+    hosts = {
+        "onnx": ["onnx", "onnx", "onnx"],
+        MIXED: ["onnx", "eager", "compile"],
+        "middle1=compile": ["eager", "compile", "eager"],
+    }
+    assert {text: [parse(text).at(position, 3) for position in range(3)] for text in hosts} == hosts
+    assert parse(MIXED).at(1, 2) == "compile", "the last of two hosts is the server"
+    needed = registry.names(["eager", "edge=onnx", "server=compile"], ["edge", "server"])
+    assert needed == {"edge": {"onnx"}, "server": {"compile"}}
 
 
 @pytest.mark.parametrize(
@@ -42,22 +54,6 @@ def test_an_engine_has_one_text() -> None:
 def test_what_is_no_engine_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"is no engine|twice"):
         parse(text)
-
-
-def test_the_refusal_says_what_there_is(snapshot: SnapshotAssertion) -> None:
-    assert refusal(ValueError, parse, "tensorrt") == snapshot
-
-
-def test_each_host_has_its_engine() -> None:
-    hosts = {
-        "onnx": ["onnx", "onnx", "onnx"],
-        MIXED: ["onnx", "eager", "compile"],
-        "middle1=compile": ["eager", "compile", "eager"],
-    }
-    assert {text: [parse(text).at(position, 3) for position in range(3)] for text in hosts} == hosts
-    assert parse(MIXED).at(1, 2) == "compile", "the last of two hosts is the server"
-    needed = registry.names(["eager", "edge=onnx", "server=compile"], ["edge", "server"])
-    assert needed == {"edge": {"onnx"}, "server": {"compile"}}
 
 
 @pytest.mark.parametrize(
@@ -131,6 +127,15 @@ def test_what_a_host_lacks_is_one_line_with_the_command(
     assert [*said, registry.missing("onnx")] == snapshot
     assert registry.missing("eager") == ""
 
+    # A version is of the package for gpus where that is there.
+    def of(package: str) -> str:
+        if package != "onnxruntime-gpu":
+            raise metadata.PackageNotFoundError(package)
+        return "1.32.0"
+
+    monkeypatch.setattr(registry.metadata, "version", of)
+    assert registry.version("onnx") == "1.32.0"
+
 
 @pytest.fixture
 def gpu_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -169,18 +174,8 @@ def test_onnx_on_a_gpu_needs_a_runtime_with_cuda(
     assert said == snapshot
 
 
-def test_a_version_is_of_the_package_for_gpus_where_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    def of(package: str) -> str:
-        if package != "onnxruntime-gpu":
-            raise metadata.PackageNotFoundError(package)
-        return "1.32.0"
-
-    monkeypatch.setattr(registry.metadata, "version", of)
-    assert registry.version("onnx") == "1.32.0"
-
-
 def test_what_a_gpu_lacks_for_an_engine(
-    gpu_host: Path, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
+    gpu_host: Path, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion, tmp_path: Path
 ) -> None:
     said = [registry.missing("eager:bfloat16", "cuda:0", "7.5")]
     (gpu_host / "include" / "cuda.h").unlink()
@@ -190,12 +185,9 @@ def test_what_a_gpu_lacks_for_an_engine(
     assert said == snapshot
     assert registry.missing("compile") == "", "a processor needs neither"
     assert registry.missing("eager", "cuda:0", "5.0") == ""
-
-
-def test_the_toolkit_is_where_its_compiler_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The toolkit is where its compiler is.
     for variable in ("CUDA_HOME", "CUDA_PATH"):
         monkeypatch.delenv(variable, raising=False)
-    (tmp_path / "include").mkdir()
     (tmp_path / "include" / "cuda.h").touch()
     monkeypatch.setattr(registry.shutil, "which", lambda name: str(tmp_path / "bin" / name))
     assert registry.cuda_toolkit() == tmp_path
