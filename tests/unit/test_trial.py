@@ -109,10 +109,7 @@ def alone(takes_s: float) -> dict[str, Any]:
     """A stage of half a millisecond when it runs again and again, with nothing behind it."""
     stage = {"edge_s": takes_s, "baseline_s": 0.0005, "steady_s": 0.0005, "work_s": takes_s + 0.0005}
     columns = {"stages_s": [[]] * 6, "edge_s": [takes_s] * 6}
-    return {
-        "edge": report(columns, **stage, stages_s=[], latency_s=takes_s + 0.0005),
-        "crossing": None,
-    }
+    return {"edge": report(columns, **stage, stages_s=[], latency_s=takes_s + 0.0005), "crossing": None}
 
 
 PHASES = {"trial_window": (0.0, 4.0), "throughput_window": (2.0, 4.0)}

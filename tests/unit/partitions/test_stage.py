@@ -65,10 +65,7 @@ def strided(net, x):
 
 @pytest.mark.parametrize(
     ("after", "at"),
-    [
-        (lambda _, x: x.reshape(-1, 2, 2).transpose(1, 2).reshape(-1, 4), "transpose"),
-        (strided, "same"),
-    ],
+    [(lambda _, x: x.reshape(-1, 2, 2).transpose(1, 2).reshape(-1, 4), "transpose"), (strided, "same")],
 )
 def test_results_are_contiguous_and_have_their_own_layout_behind(after, at):
     net = net_of(after, same=nn.Identity())
