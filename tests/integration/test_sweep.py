@@ -264,7 +264,7 @@ def test_each_cell_is_measured_once_a_round_is_proven_and_never_early(told: Told
 
 
 def test_what_else_ran_and_what_tcp_did_is_told(told: Told) -> None:
-    """Whatever it is: what verdict follows is decided in tests/unit/worker/test_load.py."""
+    """Whatever it is: what verdict follows is decided in tests/unit/test_trial.py."""
     connections = defaultdict(set)
     for row in told.rows:
         for role in ("edge", "server") if row["point"] == CUT else ("edge",):

@@ -475,7 +475,10 @@ def test_the_sensors_columns_are_each_hosts_own() -> None:
     assert row(**throttled(0, 4, 0, 0, 0, role="server"))["server_throttled"] == "0x4"
     batches = row(**sensed({"edge": SENSED}), cell=replace(CELL, batch_size=4))
     assert batches["edge_energy_j"] == pytest.approx(12.0 / (6 * 4)), "an image's, not a request's"
-    assert row(**loaded(0.0, 0.5))["server_others_percent"] == pytest.approx(25)
+    busy = loaded(0.0, 0.5)
+    busy["samples"]["server"] |= {"waited_s": [0.0, 0.5, 1.0], "steal_s": [0.0, 0.1, 0.2]}
+    shares = [row(**busy)[f"server_{what}_percent"] for what in ("others", "wait", "steal")]
+    assert shares == pytest.approx([25, 25, 5])
     without = row(**sensed({}))
     assert without["status"] == "ok"
     assert {key for key in without if key.startswith("edge_")} == {

@@ -131,6 +131,10 @@ def test_a_process_and_all_that_it_starts_are_ours(monkeypatch: pytest.MonkeyPat
     assert CoreTime(12.0, 100.9, 41.0).strangers_percent(before, 2) == 0.0, (
         "two counts, not quite of one time"
     )
+    with monkeypatch.context() as counted:
+        times = iter((before, after))
+        counted.setattr(cpu, "core_time", lambda *_: next(times))
+        assert cpu.watch_strangers([0, 1])() == pytest.approx(50.0)
     core = max(os.sched_getaffinity(0))
     spend = f"import os, time; os.sched_setaffinity(0, {{{core}}})\nwhile time.process_time() < 0.3: pass"
     before = core_time(os.getpid(), {core})

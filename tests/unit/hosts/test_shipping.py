@@ -8,9 +8,7 @@ import shlex
 import shutil
 import sys
 import tarfile
-import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -104,21 +102,6 @@ def test_files_of_which_the_last_did_not_arrive_are_not_taken(connection: Watche
     assert (folder / "d1ge57").read_bytes() == DATA
 
 
-def test_drivers_that_send_the_same_to_a_fresh_host_at_once_all_find_it_there(folder: Path) -> None:
-    start = threading.Barrier(4)
-
-    def driver(_: int) -> tuple[str, str]:
-        start.wait()
-        code = shipping.ship_code(ThisMachine(), str(folder))
-        return code, shipping.ship(ThisMachine(), str(folder), DATA, "d1ge57")
-
-    with ThreadPoolExecutor(4) as threads:
-        ((code, data),) = set(threads.map(driver, range(4)))
-    assert {str(path) for path in folder.iterdir()} == {code, data}
-    assert sorted(path.name for path in Path(code).iterdir()) == ["pareto"]
-    assert Path(data).read_bytes() == DATA
-
-
 def test_whoever_is_second_with_the_code_takes_what_is_there(folder: Path) -> None:
     class Overtaken(ThisMachine):
         """Another driver has its code there as soon as this one has seen that it lacks."""
@@ -174,13 +157,6 @@ def test_changed_code_goes_elsewhere(folder: Path, tmp_path: Path, monkeypatch: 
     other = shipping.ship_code(ThisMachine(), str(folder))
     assert other != here
     assert Path(other, "pareto/remote/worker/probe.py").read_text().endswith("# changed\n")
-
-
-@pytest.mark.parametrize("connection", [CUT_IN_TWO, cut_before(20), FULL])
-def test_code_that_came_in_part_is_not_taken(connection: Watched, folder: Path) -> None:
-    with pytest.raises(Unreachable):
-        shipping.ship_code(connection, str(folder))
-    assert list(folder.iterdir()) == []
 
 
 def test_many_files_go_over_in_one_go_and_only_those_that_lack(folder: Path, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from pareto.remote.link.__main__ import Helper
 from pareto.remote.link.interface import Interface
 from pareto.remote.link.netem import Netem
 from pareto.remote.link.player import Track
-from pareto.remote.link.requests import Apply, Restart, Restore, Seed, Stats, Supported
+from pareto.remote.link.requests import Apply, Restart
 from pareto.remote.link.trace import MAX_POSITION_S
 
 PLAYED_S = 1.0
@@ -244,13 +244,6 @@ def test_fuzzed_lines_get_one_line_or_end_the_program(cases: int, monkeypatch: p
             assert told["error"].isprintable(), line
     print(dict(outcomes))
     assert set(outcomes) >= {"ended", "refused", *handlers}, "each way is taken"
-
-
-@pytest.mark.parametrize("declared", [Supported, Apply, Restart, Seed, Stats, Restore])
-def test_what_is_declared_is_all_that_is_taken(declared: type[Any]) -> None:
-    for given, words in (({"speed": 1}, r"speed is 1: it should not be there|is missing"), ([], "an object")):
-        with pytest.raises(ValueError, match=words):
-            read(declared, given)
 
 
 def test_where_traces_may_begin() -> None:

@@ -67,14 +67,6 @@ def test_the_worker_ends_at_once_with_one_line(
     assert name in line
 
 
-def test_the_cpu_computes_what_the_stage_computes() -> None:
-    cpu = device.named("cpu")
-    assert (cpu.name, cpu.gpu()) == ("cpu", None)
-    payload = (torch.ones(2, 3),)
-    assert cpu.run(Stage(None), payload)[0] is payload[0]
-    assert cpu.gpu_s() is None
-
-
 CUDAS = torch.OutOfMemoryError("CUDA out of memory. Tried to\nallocate 2 GiB")
 
 

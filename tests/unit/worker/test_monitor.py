@@ -127,11 +127,6 @@ def counter_shows(device: Path, energy_uj: int) -> None:
     new.replace(device / RAPL / "energy_uj")
 
 
-def used_s(pid: int) -> float:
-    times = psutil.Process(pid).cpu_times()
-    return float(times.user + times.system)
-
-
 def test_each_sensor_is_named_and_a_sample_has_every_field(
     monitor: Monitor, device: Path, child: Child
 ) -> None:
@@ -222,24 +217,6 @@ def test_two_collections_share_one_sample_and_begin_again_starts_anew(monitor: M
     assert columns["energy_j"][0] == 0.0
     assert monitor.result("cost")["samples"] == 2
     assert psutil.Process(monitor.process.pid).num_threads() == threads  # the sampling before has ended
-
-
-def test_processor_time_of_the_watched_process(monitor: Monitor, child: Child) -> None:
-    """Percent times time must be what the process used, between readings just outside and just inside."""
-    tick_s = 1 / os.sysconf("SC_CLK_TCK")
-    outside_s = used_s(child.pid)
-    monitor.begin(child.pid)
-    inside_s = used_s(child.pid)
-    while used_s(child.pid) < inside_s + 20 * tick_s:
-        monitor.later()
-    inside_s = used_s(child.pid) - inside_s
-    monitor.later()
-    columns = monitor.result("collect")
-    outside_s = used_s(child.pid) - outside_s
-    assert columns["cpu_percent"][0] is None
-    spans = zip(columns["cpu_percent"][1:], pairwise(columns["at_s"]), strict=True)
-    used = sum(percent / 100 * (at_s - before_s) for percent, (before_s, at_s) in spans)
-    assert inside_s - 2 * tick_s <= used <= outside_s + 2 * tick_s
 
 
 def test_what_cannot_be_is_refused(monitor: Monitor, child: Child, snapshot: SnapshotAssertion) -> None:

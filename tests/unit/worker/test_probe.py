@@ -14,12 +14,11 @@ from typing import Any
 import pytest
 
 from pareto.remote.backends.handshake import Rejected, connected
-from pareto.remote.link.probe import Question, Reading, judge
+from pareto.remote.link.probe import Question
 from pareto.remote.worker import datagrams as udp
 from pareto.remote.worker import probe
 from pareto.remote.worker.datagrams import Arrival
 from pareto.remote.worker.probe import ProbeClient, ProbeServer, _rate_bps, _sink
-from pareto.sweep.profile_files import load
 from tests.unit.backends.builders import refusal
 
 EDGE_NS, SERVER_NS, HELD_NS, ROUND_TRIP_NS = 10**12, 7 * 10**15, 3 * 10**11, 20_000_000
@@ -82,12 +81,6 @@ def test_a_round_trip_is_without_waits(client: ProbeClient, made_up_times: None,
     """However late either end gets to read: a host without a core to spare is no slow link."""
     reading = client.measure(Question(pings=3, datagrams=datagrams, wait_s=60.0))
     assert reading.rtts_s == (ROUND_TRIP_NS / 1e9,) * 3
-
-
-def test_what_comes_in_one_piece_is_too_fast_for_any_link() -> None:
-    """Not unmeasured, which nobody would judge."""
-    reading = Reading(0.2, _rate_bps([(1.0, 62_500)], 0, constant=True), None)
-    assert "edge to server" in judge(load("200ms-5mbit"), reading)
 
 
 def test_skipping_goes_for_the_direction_asked(client: ProbeClient, monkeypatch: pytest.MonkeyPatch) -> None:
