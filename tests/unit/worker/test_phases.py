@@ -6,7 +6,6 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-import queue
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -69,23 +68,6 @@ class Clock:
             return tensors
 
         return compute
-
-
-class Afar(NoLink):
-    """Each reply is there a round trip after its request, however many are under way."""
-
-    def __init__(self, clock: Clock, round_trip_s: float) -> None:
-        super().__init__()
-        self._clock, self._round_trip_s = clock, round_trip_s
-        self._due: queue.SimpleQueue[float] = queue.SimpleQueue()
-
-    def send(self, request_id: int, tensors: Tensors) -> float:
-        self._due.put(self._clock.now_s + self._round_trip_s)
-        return super().send(request_id, tensors)
-
-    def receive(self) -> Reply:
-        self._clock.now_s = max(self._clock.now_s, self._due.get())
-        return super().receive()
 
 
 def phase_of(*began_done: tuple[float, float], at_s: float = 0.0, **fields: Any) -> Phase:
@@ -271,15 +253,6 @@ def test_an_edge_that_decodes_ahead_is_as_busy_as_the_busier_of_its_steps() -> N
     assert phases.busy_s(phase) == 1.0
 
 
-@pytest.mark.parametrize("depth", [2, 5])
-def test_what_comes_in_bursts_is_counted_by_whole_ones(clock: Clock, depth: int) -> None:
-    """A link that too few requests do not fill: `depth` of them a round trip, and no more."""
-    client = Afar(clock, round_trip_s=1 / 16)
-    many = phases.throughput(client, unchanged, INPUTS, Length(depth + 1, 0.0), 0.01, depth)
-    assert phases.rate(many, 1) <= depth * 16
-    assert phases.window(many)[1] % depth == 0
-
-
 @pytest.mark.parametrize("requests", range(8, 17))
 def test_a_burst_that_is_cut_short_does_not_count(requests: int) -> None:
     """Three a round trip of a second, within a hundredth each: of a phase that was cut in the middle, too."""
@@ -288,15 +261,6 @@ def test_a_burst_that_is_cut_short_does_not_count(requests: int) -> None:
     phase = phase_of(*zip(began, done, strict=False), depth=3)
     assert phases.rate(phase, 1) == pytest.approx(3.0)
     assert phases.window(phase)[1] == (requests - 4) // 3 * 3
-
-
-@pytest.mark.parametrize("depth", [1, 2, 5])
-def test_as_many_requests_as_asked_are_in_steady_state(server: TcpServer, depth: int) -> None:
-    many = phases.throughput(connect(server), unchanged, INPUTS, Length(6, 0.0), 0.01, depth)
-    assert len(many.samples) == depth * math.ceil(6 / depth) + 1 + depth
-    counted = phases.steady(many)
-    assert len(counted) >= 6 + 1
-    assert all(sample.finished_s <= many.samples[-1].started_s for sample in counted)
 
 
 def test_what_a_phases_requests_say_of_it() -> None:
