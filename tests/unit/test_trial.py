@@ -402,7 +402,7 @@ def test_a_good_trial_is_ok_and_its_times_add_up() -> None:
     good, wrong = (trial_row(CELL, [CROSSING], replace(each, quality=quality), {}) for each in results)
     assert good.items() >= quality.items()
     assert not wrong.keys() & quality.keys()
-    # What the kernel says of the connection, if any was used.
+    # The kernel's words on the connection, if any was used.
     names = [name for name in TRIALS.columns if name.startswith(("congestion", "tcp_"))]
     tcp = dict(zip(names, ("bbr", 1, 0, 209, 0.53, 0.2003, 4.6e6), strict=True))
     assert row(report(tcp=tcp)).items() >= tcp.items()

@@ -157,7 +157,7 @@ def test_nothing_to_mend() -> None:
     told = dict.fromkeys(checkup_facts.pi())
     found = judged({**told, "python": "3.11.2", "uid": 1000, "user": "pi"})
     assert {one.what for one in found if one.fatal} == {"packages", "rights", "data link"}
-    # A gpu whose power cannot be measured.
+    # A GPU whose power cannot be measured.
     facts = checkup_facts.gpu()
     facts["packages"] = {**facts["packages"], "nvidia-ml-py": None}
     one = the_one(facts, GPU)
@@ -167,7 +167,7 @@ def test_nothing_to_mend() -> None:
     facts = checkup_facts.pi(netem_supported=False, netem="absent", privileged=None)
     assert [one.what for one in judged(facts, shaped=True) if one.fatal] == [*checkup.SHAPING]
     assert [one for one in judged(facts, shaped=False) if one.fix] == []
-    # What a killed run left matters where nothing will put it back.
+    # A killed run's leavings matter where nothing will put it back.
     facts = checkup_facts.pi(left_shaped=["eth0"])
     assert [the_one(facts, shaped=shaped).fatal for shaped in (True, False)] == [False, True]
 

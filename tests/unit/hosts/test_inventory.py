@@ -60,7 +60,7 @@ def test_what_a_file_says(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     )
     assert list(read.roles.items()) == [(EDGE, edge), (SERVER, server)]
     assert (edge.is_this_machine, server.is_this_machine) == (False, True)
-    # Middle hosts come in the files order.
+    # Middle hosts come in the file's order.
     read = inventory.load(write(tmp_path, CHAIN))
     assert [{role: member.name for role, member in read.roles.items()}, read.sides] == snapshot
 
@@ -182,7 +182,7 @@ def test_a_file_is_made_with_a_header_and_grows(tmp_path: Path, snapshot: Snapsh
     assert path.read_text() == snapshot
     assert path.stat().st_mode & 0o777 == 0o644
     assert [each.name for each in path.parent.iterdir()] == ["lab.yaml"]
-    # What the user wrote stays. A symbolic link, too.
+    # The user's own text stays. A symbolic link, too.
     path = tmp_path / "link.yaml"
     path.symlink_to(tmp_path / "lab.yaml")
     none = ("hosts:  # none yet\n", "hosts:\n", "hosts:")

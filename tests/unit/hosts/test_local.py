@@ -99,7 +99,7 @@ def test_siblings_are_not_two_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert quota_us / period_us == pytest.approx(share, rel=0.01)
         assert quota_us >= cpu.LEAST_QUOTA_US
         assert period_us == cpu.PERIOD_US or quota_us == cpu.LEAST_QUOTA_US
-    # Which threads a core has is the kernels word. Only those that this process may use are given: all of them
+    # The kernel says which threads a core has. Only those that this process may use are given: all of them
     # siblings of one core, whatever this machine has.
     assert siblings(3, tmp_path) == {3}
     for text, threads in (("0,4\n", {0, 4}), ("0-1\n", {0, 1}), ("3\n", {3}), ("?", {3})):
@@ -142,7 +142,7 @@ def test_a_process_and_all_that_it_starts_are_ours(monkeypatch: pytest.MonkeyPat
     after = core_time(os.getpid(), {core})
     assert after.ours_s - before.ours_s >= 0.28
     assert after.all_s - before.all_s >= 0.2
-    # What cores were not idle is what programs have had. Whatever the kernel's ticks say of programs: a quota
+    # Programs have had the time in which cores were not idle. Whatever the kernel's ticks say of programs: a quota
     # ends their turns at these.
     counted = iter([[[7, 7, 7, 100, 20, 1, 2, 3]] * 2, [[99, 99, 99, 200, 50, 11, 12, 13]] * 2])
     monkeypatch.setattr(cpu, "cores", lambda *_: next(counted))

@@ -68,7 +68,7 @@ def test_an_address_needs_no_configuration(home: Path, monkeypatch: pytest.Monke
     assert told(who) == ("me", "10.0.0.5", 2222, "big")
     assert who.known_hosts[0] == home / ".ssh" / "kh_10.0.0.5"
     assert home / "/dev/null" not in who.known_hosts
-    # What the testbed file says goes first.
+    # The testbed file goes first.
     configure(home, "Host gpu; User me; Port 2222; IdentityFile ~/.ssh/other")
     make_keys(home, "other")
     (mine := home / "mine key").touch()
@@ -77,7 +77,7 @@ def test_an_address_needs_no_configuration(home: Path, monkeypatch: pytest.Monke
     assert (who.identities[0], who.identities_only) == (mine, True)
     assert who.ssh == f"-p 2200 -o IdentitiesOnly=yes -i '{mine}' you@gpu"
     assert resolve("server", "them@gpu", user="you").user == "you"
-    # Which agent.
+    # The agent.
     monkeypatch.setenv("SSH_AUTH_SOCK", "/somewhere/agent")
     monkeypatch.setenv("OTHER", "/other/agent")
     own = "Host own; IdentityAgent ~/agent-%r; User me"

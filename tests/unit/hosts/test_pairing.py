@@ -307,7 +307,7 @@ def test_pairs_are_in_one_network() -> None:
     assert addresses.pairs([cable], [other_office]) == [Pair(cable, other_office)]
     assert addresses.pairs([cable], [at("192.168.7.2/24")]) == []
 
-    # The best pair is fast and not where ssh arrives.
+    # The best pair is fast and not where SSH arrives.
     def pair(bps: float, address: str, has_ssh: bool = False) -> Pair:
         return Pair(at("10.0.0.2/8", has_ssh=has_ssh), at(address), bps)
 

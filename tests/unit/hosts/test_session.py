@@ -218,7 +218,7 @@ def test_what_a_program_says_can_be_shown(clock: Clock, monkeypatch: pytest.Monk
     for arrives in ([(0.0, b"[" * 600)] * 2, [(0.0, b'"' + b"x" * 1000 + b'"\n')]):
         with pytest.raises(SessionLost):
             asked_of(clock, *arrives).request("trial")
-    # A report that cannot be is refused with the requests name.
+    # A report that cannot be is refused with the request's name.
     wrong = {"max_abs_error": 1.0, "tolerance": 0.5}
     asked = asked_of(clock, (0.0, reply(1, wrong)), (0.0, reply(2, "0.5")))
     assert asked.ask(TRIAL_REQUEST) == WrongOutput(1.0, 0.5)

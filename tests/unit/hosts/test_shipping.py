@@ -83,7 +83,7 @@ def test_a_file_goes_over_once(folder: Path, tmp_path: Path, monkeypatch: pytest
     (tmp_path / "taken").write_text("")
     with pytest.raises(Unreachable, match=r"^this machine: .*taken"):
         shipping.ship(ThisMachine(), str(tmp_path / "taken"), DATA, "d1ge57")
-    # Folders are in the users home.
+    # Folders are in the user's home.
     monkeypatch.setenv("HOME", str(tmp_path))
     home = f"{tmp_path}/.pareto"
     absolute = {".pareto": home, "~/.pareto": home, "/srv/pareto": "/srv/pareto"}

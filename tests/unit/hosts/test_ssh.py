@@ -265,7 +265,7 @@ def test_whom_a_line_is_about(login: Login, tmp_path: Path) -> None:
     pinned = replace(login, host_key=LINE)  # it is the only one
     check(pinned)
     assert CHANGED in refused(pinned, OTHER)
-    # Hashed names as openssh writes them.
+    # Hashed names as OpenSSH writes them.
     for who in (login, at_port(login, 2222)):
         write(who, f"{who.known_as} {LINE}", f"elsewhere {OTHER_LINE}")
         subprocess.run(["ssh-keygen", "-H", "-f", str(who.known_hosts[0])], check=True, capture_output=True)

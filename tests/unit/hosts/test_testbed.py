@@ -279,7 +279,7 @@ def test_each_begins_before_any_has_ended_and_results_keep_their_order(
     calls = {name: lambda name=name: (met.wait(), name.upper())[1] for name in "cab"}
     assert list(on_each(calls).items()) == [("c", "C"), ("a", "A"), ("b", "B")]
     assert on_each({}) == {}
-    # The first ones error is raised when all have ended.
+    # The first one's error is raised when all have ended.
     second_failed, ended = threading.Event(), []
 
     def first() -> None:

@@ -57,7 +57,7 @@ def test_ticks_bytes_and_shares() -> None:
         assert Netem.of(direction).limit_packets > in_flight + 10_000
     limited = Direction(0.1, 8e6, jitter_s=0.02, limit_bytes=30_000)
     assert Netem.of(limited).limit_packets == math.ceil((1e6 * 0.12 + 30_000) / 1514)
-    # A traces delay is said and its buffer is not netems. A moment of it may have less delay than jitter.
+    # A trace's delay is said and its buffer is not netem's. A moment of it may have less delay than jitter.
     trace = stairs((0, 0.1, 1e6))
     found = Netem.of(Direction(jitter_s=0.001, limit_bytes=3028, trace=trace), 0.02)
     assert (found.delay_ticks, found.rate_bytes) == (312_500, GREATEST)
@@ -113,7 +113,7 @@ def test_a_bucket_in_tbfs_units(snapshot: SnapshotAssertion) -> None:
     for rate_bps in (1e6, 7.77e6, 3e8, 34e9):
         whole = Tbf.holding(rate_bps, 1514, 30_000)
         assert whole.burst_ticks * 64 * whole.rate_bytes // 1_000_000_000 >= 1514, "a packet fits the burst"
-    # What the kernel would cut short is refused.
+    # Values that the kernel would cut short are refused.
     jitter = refusal(QdiscError, Netem.of, Direction(3.0, jitter_s=2.5))
     assert "2.5 s" in jitter
     assert [jitter, refusal(QdiscError, Tbf.holding(1e3, 1 << 30, 1 << 31).options)] == snapshot

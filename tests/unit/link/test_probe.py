@@ -134,7 +134,7 @@ def test_bulk_is_a_tenth_of_a_second_and_a_buckets_credit_is_not_counted() -> No
     assert {rate_bps: bulk_bytes(rate_bps) for rate_bps in sizes} == sizes
     asked = question(Profile("b", Direction(0.2, 5e6), bucket=Bucket(32_768)))
     assert (asked.skip_out, asked.bulk_out) == (40_960, 62_500 + 40_960)
-    # Only links that hold tcp up are asked by datagrams.
+    # Only links that hold TCP up are asked by datagrams.
     plain, lossy = question(SLOW), question(LOSSY)
     assert (plain.datagrams, plain.bulk_out, plain.bulk_back, plain.sample_out) == (False, 62_500, 0, 0)
     assert (lossy.datagrams, lossy.sample_out, lossy.sample_back) == (True, 200, 0)
@@ -154,7 +154,7 @@ def test_bulk_is_a_tenth_of_a_second_and_a_buckets_credit_is_not_counted() -> No
     assert (asked.ping_gap_s, question(SLOW).ping_gap_s) == (pytest.approx(0.06), 0.002)
     assert asked.skip_out == int(1.25 * 0.04 * 20e6 / 8)
     assert asked.bulk_out == asked.skip_out + 250_000
-    # A probes duration is foreseen.
+    # A probe's duration is foreseen.
     assert probe.duration_s(SLOW) == pytest.approx(0.2 + 0.042 + 0.1 + 0.03)
     assert probe.duration_s(LOSSY) > probe.duration_s(Profile("x", Direction(0.05, 10e6), Direction(0.05)))
 

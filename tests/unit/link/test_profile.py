@@ -80,7 +80,7 @@ def test_losses_in_bursts_have_a_mean() -> None:
     assert profile.rtt_s == pytest.approx(0.025 + 0.005)
     out = profile.typical.edge_to_server
     assert (out.trace, out.loss, out.rate_bps) == (None, 0.1, pytest.approx(2e6))
-    # Dictionaries round trip through json.
+    # Dictionaries make the round trip through JSON.
     everything = Direction(0.02, 5e6, 0.005, 0.25, Gilbert(0.01, 0.2), 0.01, 0.02, 0.001, 65536)
     changing = Profile("trace", Direction(trace=TRACE), Direction(trace=DELAYS, loss=0.5), offset_s=1.5)
     slow = Profile("slow", Direction(0.2, 5e6), Direction(0.1), Bucket(4096, 0.1))
@@ -159,7 +159,7 @@ def test_what_people_write_and_read(snapshot: SnapshotAssertion) -> None:
     assert [*map(units.duration, seconds)] == ["200 ms", "231 ms", "0.12 ms", "25 µs", "2 s"]
     rates = [units.rate(bits, 3) for bits in (4.79e6, 1e9, 250e3)]
     assert rates == ["4.79 Mbit/s", "1 Gbit/s", "250 kbit/s"]
-    # What is wrong has its name.
+    # A fault has its name.
     messages = []
     for read, text, *name in (
         (units.delay_s, "200"),

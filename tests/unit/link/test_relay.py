@@ -147,7 +147,7 @@ def test_the_reply_says_what_is_in_force(world: World, snapshot: SnapshotAsserti
     out = {"delay_s": 0.2, "rate_bps": 5e6}
     asked = ({"server_to_edge": {"trace": trace}}, {"server_to_edge": {}, "bucket": bucket})
     assert [world.relay.apply({"edge_to_server": out, **more}) for more in asked] == snapshot
-    # What cannot be is refused.
+    # Requests that cannot be are refused.
     for refuse, request, words in (
         (world.relay.apply, {"edge_to_server": {"delay_s": -1}}, "edge_to_server.delay_s is -1"),
         (world.relay.apply, {"edge_to_server": {"jitter": 1}}, "edge_to_server.jitter is 1"),

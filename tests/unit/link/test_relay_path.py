@@ -223,7 +223,7 @@ def test_a_shorter_delay_does_not_overtake() -> None:
     assert not path.straight
     path.accept(FRAME, 1, 1000, MS)
     assert dues(path) == [300 * MS, 300 * MS]
-    # What left or was dropped is counted. Packets of a full queue, and how late others were.
+    # Packets that left or were dropped are counted. Packets of a full queue, and how late others were.
     path = path_of(Direction(rate_bps=1e6))
     path.accept(FRAME, 1, path.limit_bytes, 0)
     path.accept(FRAME, 3, 1, 0)

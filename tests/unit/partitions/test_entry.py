@@ -46,7 +46,7 @@ def test_a_constructor_may_run_the_model_and_use_the_values_of_its_parameters() 
     assert devices(model) == {"meta"}
     assert model.scale > 0
 
-    # Random buffers are the same everywhere and the rng is left alone.
+    # Random buffers are the same everywhere and the RNG is left alone.
     def build():
         return Made(None, features=torch.randn(4))
 

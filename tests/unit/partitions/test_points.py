@@ -151,7 +151,7 @@ def test_no_cut_where_two_tensors_are_live_unless_two_may_be() -> None:
     shapes = [[spec.shape for spec in point.payload] for point in found]
     assert shapes == [[(1, 4)], [(1, 4), (1, 8)], [(1, 4), (1, 4)], []]
 
-    # What the parameters alone make never crosses. A parameter that is read before it is used, and something
+    # Tensors that the parameters alone make never cross. A parameter that is read before it is used, and something
     # made of another, which does not see the input.
     def bare(net, x):
         scale = net.scale

@@ -63,7 +63,7 @@ def test_agreement_is_the_share_of_equal_tops() -> None:
     with pytest.raises(ValueError, match=r"\(2, 3\) is not \(1, 3\)"):
         agreement(logits(0, 1), logits(0))
 
-    # The relative error is of l2 norms.
+    # The relative error is of L2 norms.
     def of(outputs: list[list[float]], references: list[list[float]]) -> float | None:
         return relative_error([*map(torch.tensor, outputs)], [*map(torch.tensor, references)])
 
@@ -164,7 +164,7 @@ def test_boxes_of_yolo() -> None:
     assert quality.mean_average_precision([best], [best]) == 1.0
     (none,) = quality.boxes(outputs, score=0.95)
     assert none.corners.shape == (0, 4)
-    # Of very many boxes the best are kept.
+    # The best of very many boxes are kept.
     side = 120
     at = torch.arange(side * side)
     centres = torch.stack((20.0 * (at % side), 20.0 * (at // side)))
@@ -188,7 +188,7 @@ def test_batches_together_give_what_one_gives() -> None:
     assert [len(made.changed), sum(made.changed)] == [9, round(9 * (1 - made.agreement))]
     assert made.mean_iou is made.map50 is None
     assert compared(ours, whole).top1 is None, "without labels"
-    # A segmentation has the iou of its pixels and no classes.
+    # A segmentation has the IoU of its pixels and no classes.
     drawn = torch.Generator().manual_seed(2)
     whole = [torch.randn(2, 4, 6, 6, generator=drawn) for _ in range(2)]
     ours = [each + 0.5 * torch.randn(2, 4, 6, 6, generator=drawn) for each in whole]

@@ -52,7 +52,7 @@ def test_a_folder_is_removed_with_all_that_is_in_it(temporary: Path) -> None:
         assert scratch.left() == [folder]
         with scratch.folder() as ours:
             assert [*temporary.iterdir()] == [ours]
-    # What is not ours is let be. Somebody else may make names in a folder that is everybody's.
+    # Folders of others are let be. Somebody else may make names in a folder that is everybody's.
     (temporary / "precious").mkdir()
     (temporary / f"{scratch.PREFIX}link").symlink_to("precious")
     (temporary / f"{scratch.PREFIX}file").touch()

@@ -229,7 +229,7 @@ def test_asked_over_a_way(tmp_path: Path) -> None:
     assert before_s <= facts["clock_s"] <= now_s()
     with pytest.raises(Unreachable):  # a folder that cannot be made
         judge.ask(ThisMachine(), replace(HERE, folder="/proc/none"), SIDES)
-    # The environment that was set up goes before the systems python.
+    # The environment that was set up goes before the system's Python.
     put(tmp_path / "venv/bin/python", f'touch {tmp_path}/used\nexec {sys.executable} "$@"')
     (tmp_path / "venv/.requirements").write_text("5ha")
     facts = judge.ask(ThisMachine(), replace(HERE, folder=str(tmp_path), python=""), SIDES)

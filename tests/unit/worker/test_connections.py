@@ -156,7 +156,7 @@ def test_of_several_connections_the_one_that_carried_most_meanwhile_is_told_of(p
     transfer(busy_before, 1000)
     assert carried(before, connections.to(PEER)).congestion == "reno"
     assert carried({}, connections.to(PEER)).congestion == another()
-    # Of connections that carried together the sums are told of.
+    # The sums are told of connections that carried together.
     used, idle = [pairs.connect(PEER) for _ in range(3)], pairs.connect(PEER)
     transfer(idle, MANY)
     before = connections.to(PEER)

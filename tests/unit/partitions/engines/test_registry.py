@@ -127,7 +127,7 @@ def test_what_a_host_lacks_is_one_line_with_the_command(
     assert [*said, registry.missing("onnx")] == snapshot
     assert registry.missing("eager") == ""
 
-    # A version is of the package for gpus where that is there.
+    # A version is of the package for GPUs where that is there.
     def of(package: str) -> str:
         if package != "onnxruntime-gpu":
             raise metadata.PackageNotFoundError(package)
