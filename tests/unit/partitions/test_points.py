@@ -71,16 +71,10 @@ FAMILIES = {
     "mnasnet0_5": (20, "layers.8.0", "pool"),
     "mobilenet_v3_small": (15, "features.1", "avgpool"),
     "regnet_y_400mf": (19, "trunk_output.block1.block1-0", "avgpool"),
-    "resnet34": (18, "layer1.1", "avgpool"),
-    "resnext50_32x4d": (19, "layer1.0", "avgpool"),
     "shufflenet_v2_x0_5": (21, "maxpool", "pool"),
     "squeezenet1_1": (12, "features.3", "features.12"),  # its classifier pools
     "swin_t": (18, "features.1.0", "norm"),
-    "swin_v2_t": (18, "features.1.0", "norm"),
-    "vgg11_bn": (31, "features.1", "avgpool"),
-    "vit_h_14": (37, "encoder.dropout", "pool"),
     "vit_b_16": (17, "encoder.dropout", "pool"),
-    "wide_resnet50_2": (19, "layer1.0", "avgpool"),
 }
 
 

@@ -174,7 +174,7 @@ def test_an_error_is_a_share_of_the_largest_value() -> None:
     errors = {3e-7: "within 1e-6", 1e-6: "within 1e-6", 0.0: "equal", 0.5: proof.NO}
     found = (proof.PointProof(1, parted=True, bitwise=False, error=error) for error in errors)
     assert [*map(proof.word, found)] == [*errors.values()]
-    # There is no column where there are fewer values than columns. Some of 1000 classes some are near zero by chance,
+    # There is no column where there are fewer values than columns. Some of 1000 classes are near zero by chance,
     # which says nothing of the noise in them.
     logits = 50 * torch.randn(1, 2, 1000, generator=torch.Generator().manual_seed(0))
     logits[0, :, 3] = 0
