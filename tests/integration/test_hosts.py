@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import threading
 from base64 import b64decode
 from collections import Counter
@@ -417,18 +416,6 @@ def test_what_sudo_refuses_is_said(lab: Lab, allowed: str, password: str, says: 
     assert lines[-1] == "gpu: not set up: see above"
 
 
-@pytest.mark.deep
-def test_a_full_disk_is_said(lab: Lab) -> None:
-    with bare(lab, "NOPASSWD: ALL") as gpu:
-        gpu.small_disk("small", "4m")
-        filling = gpu.fill("small")
-        done, lines = set_up(lab, "gpu", folder="small", python=None)
-        gpu.run(f"rm {filling}; umount {gpu.home}/small")
-    assert not done
-    assert any("No space left on device" in line for line in lines), lines
-    assert all("Traceback" not in line for line in lines)
-
-
 # Measuring
 
 
@@ -525,24 +512,6 @@ def says_on_what_it_was_measured(
     assert min(session["bare_links"]["edge-server"][name] for name in ("rtt_s", "rate_bps")) > 0
     assert session["sampling"]["edge"]["cpu_percent"] > 0
     assert session["hosts"]["edge"]["sensors"]["cpu_percent"]
-
-
-@pytest.mark.deep
-def test_the_drivers_machine_is_one_of_the_hosts(lab: Lab, tmp_path: Path) -> None:
-    """No SSH to itself; and the data link is the one over which SSH goes to the other host."""
-    pi, out, folder = lab.host("pi"), tmp_path / "results", tmp_path / "here"
-    route = subprocess.run(["ip", "-j", "route", "get", pi.address], capture_output=True, check=True)
-    (way,) = json.loads(route.stdout)
-    here = {"ssh": "local", "data_address": way["prefsrc"], "data_interface": None, "folder": str(folder)}
-    there = {"data_address": pi.address, "data_interface": "mgmt0"}
-    where = ("--testbed", str(lab.testbed(pi=there, gpu=here)), "--out", str(out))
-    done = command(*SMALL.split(), *LENIENT, *where)
-    assert all(map(sound, rows_in(out))), done
-    (session,) = json.loads((only_run(out) / "manifest.json").read_text())["sessions"]
-    assert session["testbed"]["hosts"]["server"]["data_interface"] == way["dev"]
-    assert session["hosts"]["server"]["hostname"] == os.uname().nodename
-    assert session["hosts"]["edge"]["hostname"] == "pi"
-    assert list(folder.glob("*.safetensors"))
 
 
 # Hosts that cannot be used

@@ -94,22 +94,6 @@ class LabHost:
         space = _namespace_of(self._running.init)
         return [pid for pid in psutil.pids() if _namespace_of(pid) == space and text in _command(pid)]
 
-    def small_disk(self, path: str, size: str) -> None:
-        """Mount a file system of that size for the user there (relative to the home); it is gone after `power_off`."""
-        where = self.home / path
-        self.run(f"mkdir -p {where}", USER)
-        self.run(f"mount -t tmpfs -o size={size},mode=755,uid={UID},gid={UID} small {where}")
-
-    def fill(self, path: str) -> Path:
-        """Write a file that takes all the room of a small disk; remove it to have the room back."""
-        where = self.home / path
-        # Never this machine's own disk.
-        if self.run(f"findmnt --noheadings --output SOURCE --mountpoint {where}").strip() != "small":
-            raise LabError(f"{where} is no small disk")
-        file = where / "filling"
-        self.run(f"! cat /dev/zero 2>/dev/null >{file}", USER)
-        return file
-
     # The power switch.
 
     def power_on(self) -> None:

@@ -9,30 +9,6 @@ import sys
 
 import pytest
 
-FAULTS = """
-import resource, sys
-import torch
-import pareto.remote.worker.__main__  # what else a worker has in memory decides where the holes are
-from pareto.partitions import allocator
-
-torch.set_num_threads(1)
-if "keep" in sys.argv:
-    allocator.keep_freed()
-
-def faults():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-
-def run():
-    return [torch.zeros(nbytes, dtype=torch.uint8) for nbytes in (50 << 20, 3 << 20)]
-
-for _ in range(3):
-    run()
-before = faults()
-for _ in range(4):
-    run()
-print(faults() - before)
-"""
-
 LARGE = """
 import ctypes, sys
 from pareto.partitions import allocator
@@ -111,10 +87,3 @@ def test_memory_does_not_grow_with_the_trials_whatever_stage_and_threads_each_ha
     resident = list(map(int, printed(TRIALS).split()))
     assert len(resident) == 16
     assert resident[-1] - max(resident[:4]) < 12_500_000
-
-
-@pytest.mark.deep
-@needs_glibc
-def test_memory_that_a_run_has_freed_is_there_for_the_next() -> None:
-    assert int(printed(FAULTS)) > 1000
-    assert int(printed(FAULTS, "keep")) < 100

@@ -60,10 +60,6 @@ AT_EDGE: dict[str, Any] = {"position": 0, "interface": None}
 needs_onnx = pytest.mark.skipif(bool(engines.missing("onnx")), reason="ONNX Runtime is not installed")
 
 
-def split(*cuts: int) -> dict[str, Any]:
-    return {"cuts": list(cuts), "batch_size": 1, "backend": "tcp"}
-
-
 @pytest.fixture(autouse=True, scope="module")
 def model() -> Iterator[None]:
     with small("squeezenet1_1", 64) as name:
@@ -428,12 +424,12 @@ def worker(request: pytest.FixtureRequest) -> Iterator[Forked]:
 def test_a_small_stage_of_a_large_model_takes_little_memory(worker: Forked, large: dict[str, Any]) -> None:
     """Not after it was loaded, not after a larger one was held: or a device with 1 GB would not do."""
     first = worker.result("load", **large)["rss_bytes"]
-    small = worker.result("stage", **AT_EDGE, split=split(STEM))
-    whole = worker.result("stage", **AT_EDGE, split=split(WHOLE))
+    small = worker.result("stage", **AT_EDGE, split=plain(asked(STEM)))
+    whole = worker.result("stage", **AT_EDGE, split=plain(asked(WHOLE)))
     # Without the last layers, whose tensors are so large that freeing them always gives them back. The body's largest
     # has just the size from which glibc keeps all of the body, unless it is told.
     points = (BODY, STEM, BODY, STEM)
-    _, _, body, again = (worker.result("stage", **AT_EDGE, split=split(point)) for point in points)
+    _, _, body, again = (worker.result("stage", **AT_EDGE, split=plain(asked(point))) for point in points)
     assert whole["weights_bytes"] > 170 * MIB
     assert small["weights_bytes"] == again["weights_bytes"] < MIB
     assert 0.9 < (whole["rss_bytes"] - first) / whole["weights_bytes"] < 1.4
@@ -449,9 +445,9 @@ def test_a_stage_too_large_is_refused_and_the_worker_lives(worker: Forked, large
     assert pid is not None
     used = int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * resource.getpagesize()
     resource.prlimit(pid, resource.RLIMIT_AS, (used + 100 * MIB, resource.RLIM_INFINITY))
-    error = worker.reply("stage", **AT_EDGE, split=split(WHOLE))["error"]
+    error = worker.reply("stage", **AT_EDGE, split=plain(asked(WHOLE)))["error"]
     assert error.startswith("out of memory: ") and str(HEAD_BYTES) in error and "\n" not in error
-    assert worker.result("stage", **AT_EDGE, split=split(STEM))["weights_bytes"] < MIB
+    assert worker.result("stage", **AT_EDGE, split=plain(asked(STEM)))["weights_bytes"] < MIB
 
 
 def test_a_layout_has_so_many_times_what_one_image_is_made_into() -> None:
