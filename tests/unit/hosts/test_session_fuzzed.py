@@ -35,6 +35,7 @@ from pareto.trial import devices, probes
 from pareto.trial.result import HostReport, TrialResult
 from pareto.trial.rows import link_row, stage_rows, trial_row
 from pareto.trial.store import Store
+from tests.unit.fuzzing import changed, places
 from tests.unit.reported import READING, SERIES, TRIAL, TRIAL_REQUEST, USAGE, facts
 
 SEED = 15
@@ -45,13 +46,6 @@ GOOD = Reading(0.0101, 0.96e8, 0.96e8)
 PROBES = {"edge-server": (Probed(GOOD, ""), Probed(GOOD, ""))}
 
 SPLIT = Split((5,), 1, "tcp")
-
-HOSTILE: tuple[Any, ...] = (
-    *(math.nan, math.inf, -math.inf, 0.0, -0.0, -1.0, 5e-324, 1e-9, 1e-3, 1.0, 86_400.0, 1e9, 1e308),
-    *(0, 1, -1, 2, 1 << 31, 1 << 63, 1 << 200, True, False, None),
-    *("", "7", "\x1b]0;mine\x07", "\u202e\ud800", "a\nb\r\tc", "=1+1", "x" * 3000),
-    *(1 << 2000, [], {}, [1.0, 2.0], [2.0, 1.0], [[0.1]], [None], {"a": 1}),
-)
 
 
 def sends(data: bytes, chance: random.Random) -> Any:
@@ -139,34 +133,6 @@ PROGRAMS: dict[str, tuple[Request[Any], Any, Callable[[Any], object]]] = {
     "idle": (MeasureIdle(0.0), 2.5, lambda it: keep({"w": it})),
     "probe": (Question(), READING, into_reading),
 }
-
-
-def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """The ways to all that is in a value."""
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [path, *(place for key, part in inner for place in places(part, (*path, key)))]
-
-
-def changed(value: Any, chance: random.Random, where: list[tuple[Any, ...]]) -> Any:
-    """The same with one thing in it replaced, left out, added or doubled."""
-    value = copy.deepcopy(value)
-    path = chance.choice(where)
-    if not path:
-        return copy.deepcopy(chance.choice(HOSTILE))
-    *outer, last = path
-    part = value
-    for key in outer:
-        part = part[key]
-    way = chance.choice(("replaced", "replaced", "replaced", "left out", "added"))
-    if way == "left out":
-        del part[last]
-    elif way == "added" and isinstance(part, dict):
-        part[chance.choice(("more", "\x1b[2J", ""))] = chance.choice(HOSTILE)
-    elif way == "added":
-        part.append(part[last])
-    else:
-        part[last] = copy.deepcopy(chance.choice(HOSTILE))
-    return value
 
 
 def line(result: Any, chance: random.Random) -> bytes:

@@ -22,6 +22,7 @@ from pareto.remote.link.netem import Netem
 from pareto.remote.link.player import Track
 from pareto.remote.link.requests import Apply, Restart
 from pareto.remote.link.trace import MAX_POSITION_S
+from tests.unit.fuzzing import changed, places
 
 PLAYED_S = 1.0
 
@@ -49,13 +50,6 @@ LINES: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 NESTED = "[" * 3000 + "]" * 3000
-HOSTILE: list[Any] = [
-    None, True, False, 0, 1, -1, 1514, 1 << 31, 1 << 32, 1 << 64, -(1 << 63), 10**400, 0.0, -0.0, 1e-9, 1e-300, 0.02,
-    0.5, 1.0, 60.0, 61.0, 1e7, 1e9, 1e300, -1e300, float("nan"), float("inf"), float("-inf"), "", "0.2", "200ms", "lo",
-    "data0", "..", "../../etc/passwd", "/", "a" * 16, "a" * 100_000, "\0", "\n", "\x1b[2J", "\ud800", "ü", "::1",
-    "10.77.0.1", "fe80::1%lo", "10.77.0.1%" + "x" * 99, [], [1], [[]], {}, {"delay_s": 1}, STEPS, TRACE, BURSTS,
-    {"": None}, [None] * 1000,
-]  # fmt: skip
 
 
 # What was found to hang it or to end it without putting back, and its kin.
@@ -136,17 +130,9 @@ class Fuzzer:
 
     def _mutated(self) -> bytes:
         """Values replaced, taken out or added somewhere in it."""
-        request = copy.deepcopy(self._rng.choice(LINES))
+        request = self._rng.choice(LINES)
         for _ in range(self._rng.randint(1, 3)):
-            place = self._rng.choice(list(_places(request)) or [{"op": 1}])
-            key = self._rng.choice(list(place) if isinstance(place, dict) else range(len(place)))
-            if self._rng.random() < 0.8:
-                place[key] = copy.deepcopy(self._rng.choice(HOSTILE))
-            elif isinstance(place, dict) and self._rng.random() < 0.5:
-                new = self._rng.choice(["speed", "op", "", "\x1b", key.upper()])
-                place[new] = copy.deepcopy(self._rng.choice(HOSTILE))
-            else:
-                del place[key]
+            request = changed(request, self._rng, places(request))
         line = self._text(request)
         return line.replace(b"null", NESTED.encode(), 1) if self._rng.random() < 0.02 else line
 
