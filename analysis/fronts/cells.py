@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
-
 import numpy as np
 import pandas as pd
 
@@ -40,9 +37,9 @@ OF_CELL = (quality.LEVEL, WIRE)
 """Properties of a cell that no trial varies in: the same in each round and resample."""
 STEPS = ["bound_by", "busiest"]
 """Columns that name a step: that of most rounds."""
-COUNTED = ("agreement", "agreement_images", "output_error", quality.MEAN_IOU, quality.MAP50)
-MARKS = list(quality.MARKS.values())
-_FIGURES = [*MEDIANS, *ENERGIES, *ACTIVES, *STEPS, "top1", "top1_images", *COUNTED, *MARKS]
+_MEDIANS = [*MEDIANS, *ENERGIES, *ACTIVES, "agreement", "output_error", quality.MEAN_IOU, quality.MAP50]
+_IMAGES = ["top1_images", "agreement_images"]
+_FIGURES = [*_MEDIANS, *STEPS, "top1", *_IMAGES, *quality.MARKS.values()]
 NEEDED = [
     *dict.fromkeys([*TRIAL, *ROUND, "status", "point_name", STANDS_FOR, AT_WORK, SETTLED, *_FIGURES]),
     *("controls", "controls_valid"),
@@ -68,11 +65,11 @@ def cells(trials: pd.DataFrame) -> pd.DataFrame:
     """
     number = trials.groupby(CELL, dropna=False, observed=True).ngroup().to_numpy()
     is_ok = stands(trials).to_numpy()
-    figures = trials.reindex(columns=_FIGURES).loc[is_ok]
+    figures, of_ok = trials.reindex(columns=_FIGURES).loc[is_ok], number[is_ok]
     # Medians of a figure and of its bound are over the same trials.
     for bound, figure in BOUNDS.items():
         figures[bound] = figures[bound].where(figures[figure].notna())
-    ok = figures.groupby(number[is_ok])
+    ok = figures.groupby(of_ok)
 
     first = np.unique(number, return_index=True)[1]
     rows: pd.DataFrame = trials[CELL].iloc[first].reset_index(drop=True)
@@ -81,42 +78,33 @@ def cells(trials: pd.DataFrame) -> pd.DataFrame:
     # A trial that failed early may not have learnt its point's name.
     rows["point_name"] = trials["point_name"].groupby(number).max()
     both = ok[[*SPREADS]].count().reindex(rows.index, fill_value=0)
-    rows["rounds"] = fewest(*(both[column].to_numpy() for column in SPREADS))
+    rows["rounds"] = fewest(*both.to_numpy().T)
     rows["excluded"] = np.bincount(number, minlength=len(rows)) - rows["rounds"]
     pooled = trials.reindex(columns=["controls", "controls_valid"])
-    made = pooled["controls"].fillna(1)
-    valid = pooled["controls_valid"].fillna(stands(trials).astype(float))
-    rows["trials"] = np.bincount(number, weights=made, minlength=len(rows)).astype(int)
-    rows["left_out"] = rows["trials"] - np.bincount(number, weights=valid, minlength=len(rows)).astype(int)
-    medians = ok[[*MEDIANS, *ENERGIES, *ACTIVES]].median()
-    rows[list(medians)] = medians
-    for column in STEPS:
-        named = figures[column].astype(object).fillna("")
-        rows[column] = pd.Series(_most_frequent(named, number[is_ok], len(rows)), dtype="str")
-    hits = (figures["top1"] * figures["top1_images"]).groupby(number[is_ok]).sum()
+    made, valid = pooled["controls"].fillna(1), pooled["controls_valid"].fillna(stands(trials).astype(float))
+    rows["trials"] = made.groupby(number).sum().astype(int)
+    rows["left_out"] = rows["trials"] - valid.groupby(number).sum().astype(int)
+    rows = rows.join(ok[_MEDIANS].median()).join(ok[_IMAGES].max())
+    hits = (figures["top1"] * figures["top1_images"]).groupby(of_ok).sum()
     rows["top1"] = hits / ok["top1_images"].sum()
-    rows["top1_images"] = ok["top1_images"].max()
-    for name in ("agreement", "output_error", quality.MEAN_IOU, quality.MAP50):
-        rows[name] = ok[name].median()
-    rows["agreement_images"] = ok["agreement_images"].max()
-    for name in MARKS:
-        texts = figures[name].astype(object).fillna("").astype("str").groupby(number[is_ok])
+    for name in STEPS:
+        rows[name] = _most_frequent(figures[name], of_ok).reindex(rows.index, fill_value="").astype("str")
+    for name in quality.MARKS.values():
+        texts = figures[name].astype(object).fillna("").astype("str").groupby(of_ok)
         rows[name] = texts.first().where(texts.nunique() == 1)
     rows[AT_WORK] = at_work.astype("str").where(rows["payload_bytes"].ne(0), NO_CODEC)
     # Without a codec what crosses is the payload; runs from before there were codecs do not say so.
     same = quality.is_none(rows["codec"]) | rows["payload_bytes"].eq(0)
-    rows["wire_bytes"] = rows["wire_bytes"].where(rows["wire_bytes"].notna() | ~same, rows["payload_bytes"])
+    rows["wire_bytes"] = rows["wire_bytes"].mask(rows["wire_bytes"].isna() & same, rows["payload_bytes"])
     rows[WIRE] = rows["wire_bytes"] / rows["batch_size"]
-    rows = quality.with_quality(rows)
-    _add_spreads(rows, figures, number[is_ok])
+    rows = _with_spreads(quality.with_quality(rows), figures, of_ok)
     energy_of = np.full(len(rows), "", dtype=object)
     energy_j, active_j = np.full((2, len(rows)), np.nan)
     for members in rows.groupby(CONDITION, dropna=False, observed=True).indices.values():
         of_condition = rows.iloc[members]
         devices, energy_j[members] = energy.counted(of_condition)
-        medians_j = {name: of_condition[name] for name in ACTIVES}
         energy_of[members] = devices
-        active_j[members] = energy.charged(devices, of_condition, medians_j, energy.ACTIVE)
+        active_j[members] = energy.charged(devices, of_condition, of_condition, energy.ACTIVE)
     rows["energy_of"] = pd.Series(energy_of, dtype="str")
     rows[energy.WHOLE], rows[energy.ACTIVE] = energy_j, active_j
     for column, (above, below) in EFFICIENCIES.items():
@@ -124,28 +112,28 @@ def cells(trials: pd.DataFrame) -> pd.DataFrame:
     return sorted_cells(rows)
 
 
-def _most_frequent(texts: Iterable[str], number: Ints, rows: int) -> list[str]:
-    """The most frequent text of each row, the first by the alphabet of several; number: of which row each text is.
+def _most_frequent(texts: pd.Series, number: Ints) -> pd.Series:
+    """The most frequent text by the number of its cell, the first by the alphabet of several.
 
     A trial that counts for its latency alone has empty text, which does not count.
     """
-    counts = [Counter[str]() for _ in range(rows)]
-    for text, row in zip(texts, number.tolist(), strict=True):
-        counts[row][text] += text != ""
-    return [min(of_row, key=lambda text: (-of_row[text], text), default="") for of_row in counts]
+    named = pd.DataFrame({"cell": number, "text": texts.astype(object).fillna("").to_numpy()})
+    counts = named[named["text"] != ""].groupby(["cell", "text"]).size()
+    most = counts.sort_values(ascending=False, kind="stable").reset_index().drop_duplicates("cell")
+    return most.set_index("cell")["text"]
 
 
-def _add_spreads(rows: pd.DataFrame, figures: pd.DataFrame, number: Ints) -> None:
-    """Range and interval of the medians, and how many rounds are outliers in any of them; NaN where unknown.
-
-    number: of which row each of the figures is.
+def _with_spreads(rows: pd.DataFrame, figures: pd.DataFrame, number: Ints) -> pd.DataFrame:
+    """The rows with range and interval of the medians, and how many rounds are outliers in any of them; NaN where
+    unknown. number: of which row each of the figures is.
     """
     outlying = np.zeros(len(figures), dtype=bool)
     for column, name in SPREADS.items():
         least, most, low, high = (name.format(end) for end in ENDS)
-        of_cells = figures[column].groupby(number)
+        values, of_cells = figures[column].to_numpy(), figures[column].groupby(number)
         rows[least], rows[most] = of_cells.min(), of_cells.max()
-        rows[low], rows[high] = median_intervals(padded(figures[column].to_numpy(), number, len(rows)))
+        rows[low], rows[high] = median_intervals(padded(values, number, len(rows)))
         for members in of_cells.indices.values():
-            outlying[members] |= flagged(figures[column].to_numpy()[members])
-    rows["outliers"] = pd.Series(outlying).groupby(number).sum().where(rows["rounds"] >= LEAST_VALUES)
+            outlying[members] |= flagged(values[members])
+    outliers = pd.Series(outlying).groupby(number).sum().where(rows["rounds"] >= LEAST_VALUES)
+    return rows.assign(outliers=outliers)

@@ -1,6 +1,6 @@
 """The cells of a condition in the space of the objectives: as measured, and as they might have been.
 
-A bootstrap over rounds (`resampled`) tells what the medians might have been, had other rounds been measured;
+A bootstrap over rounds tells what the medians might have been, had other rounds been measured;
 `analysis.statistics.posterior` tells what the figures may be in truth.
 """
 
@@ -9,26 +9,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from pareto.analysis.fronts import energy, shared_rounds
+from pareto.analysis.fronts import energy
 from pareto.analysis.fronts.cells import ACTIVES, EFFICIENCIES, ENERGIES, MEDIANS, NEEDED, OF_CELL, cells
 from pareto.analysis.fronts.objectives import Objective, chosen
 from pareto.analysis.fronts.where import Where
 from pareto.analysis.naming import transports
 from pareto.analysis.runs.points import (
     BUT_CODEC,
-    CELL,
     CONDITION,
+    NO_CODEC,
     NONE,
     ROUND,
     competing,
     in_every_codec,
     nothing_crosses,
-    order,
-    order_backends,
     pooled,
     round_of,
     searched,
@@ -36,7 +35,6 @@ from pareto.analysis.runs.points import (
 from pareto.analysis.runs.standing import stands
 from pareto.analysis.statistics import posterior
 from pareto.analysis.statistics.noise import floor_of, floors, spread_of
-from pareto.analysis.statistics.posterior import FAIR_CHANCE
 from pareto.analysis.statistics.samples import Bools, Floats, Ints
 
 RESAMPLES = 2000
@@ -49,41 +47,94 @@ DRAWN_ROUNDS = 60_000
 LEAST_RESAMPLES = 400
 """... down to as many (from 150 rounds on): the standard error of a share of them is 2.5 % or less, and what many
 rounds decide is seldom near one half."""
+ON_ENERGY_FRONT = ("latency_s", "throughput_ips", energy.WHOLE, energy.ACTIVE)
+_MEASURED = (*MEDIANS, *ENERGIES, *ACTIVES)
+_MADE_OF = {energy.WHOLE: ENERGIES, energy.ACTIVE: ACTIVES, **EFFICIENCIES}
+_OF_CONDITION = ["codec", "backend", "point"]
 
 
 @dataclass(frozen=True)
 class Draws:
     """The cells of one condition that have a valid trial.
 
-    rows: as in `analysis.fronts.cells.cells`, with `feasible`. resampled: by column, resamples x cells; measured: by
-    column, rounds x cells. Both have what objectives and constraint name of the medians; all else is the same in every
-    resample. floor: for each objective, what identical treatments, whole runs and testbeds differ by
-    (`analysis.statistics.noise`).
+    rows: as in `analysis.fronts.cells.cells`, with `feasible`. rounds: by column, what trials measured of what
+    objectives and constraint are made of, rounds x cells. origin: the run and the testbed of each round, 2 x rounds.
+    noise: for each objective, what identical treatments differ by. is_search: whether a run was a search.
     """
 
     rows: pd.DataFrame
     objectives: tuple[Objective, ...]
     where: Where
-    resampled: Mapping[str, Floats]
-    measured: Mapping[str, Floats]
-    floor: Floats
+    rounds: Mapping[str, Floats]
+    origin: Ints
+    noise: Floats
+    is_search: bool
+    resamples: int = RESAMPLES
     seed: int = 0
 
-    @cached_property
-    def values(self) -> Floats:
-        """The objectives in each resample: resamples x cells x objectives."""
-        return _stacked(self.resampled, self.objectives)
+    @property
+    def columns(self) -> list[str]:
+        return [each.column for each in self.objectives]
+
+    @property
+    def maximise(self) -> list[bool]:
+        return [each.maximise for each in self.objectives]
 
     @property
     def medians(self) -> Floats:
         """The medians as measured: cells x objectives, NaN where infeasible."""
-        figures = self.rows[[each.column for each in self.objectives]].to_numpy(dtype=float)
-        return np.where(self.rows["feasible"].to_numpy()[:, None], figures, np.nan)
+        return np.where(self.rows[["feasible"]], self.rows[self.columns].to_numpy(dtype=float), np.nan)
+
+    def measured(self, columns: Sequence[str]) -> Floats:
+        """The figures of each round: rounds x cells x columns."""
+        return np.stack([self._figures(self.rounds, column) for column in columns], axis=2)
+
+    @cached_property
+    def floor(self) -> Floats:
+        """What identical treatments, whole runs and testbeds differ by, for each objective."""
+        figures = self.measured(self.columns)
+        logs = np.log(np.where(figures > 0, figures, np.nan))
+        # Where each run had a testbed of its own, they are told apart once.
+        apart = {each.tobytes(): each for each in self.origin}.values()
+        return np.asarray(np.linalg.norm([self.noise, *(spread_of(logs, each) for each in apart)], axis=0))
+
+    @cached_property
+    def _resampled(self) -> dict[str, Floats]:
+        """Medians over reweighted rounds, the same for all cells and backends: by column, resamples x cells.
+
+        Rounds are blocks, as what slows one slows all its cells: a resample draws one weight for each (the Bayesian
+        bootstrap; Rubin, The Annals of Statistics 9, 1981: exponential weights), and a cell's value in it is its
+        weighted median. Two corrections make few rounds honest:
+
+        - the median is interpolated between the two values at whose middle the weights reach one half, which with equal
+          weights is the plain median;
+        - its distance from the plain median is stretched by sqrt((n + 1) / (n - 1)), n the cell's rounds: the variance
+          of a reweighted mean is by (n - 1) / (n + 1) too small.
+
+        A cell with one round does not vary; NaN where a column has no value.
+        """
+        run = self.origin[0]
+        most = min(self.resamples, max(LEAST_RESAMPLES, DRAWN_ROUNDS // len(run)))
+        rng = np.random.default_rng(self.seed)
+        weights = rng.standard_exponential((most, len(run)))
+        # What passed while one run was made slowed all of it: whole runs are drawn, and rounds in them.
+        if run.any():
+            weights *= rng.standard_exponential((most, run.max() + 1))[:, run]
+        return {
+            name: np.stack([_medians(of_cell, weights) for of_cell in self.rounds[name].T], axis=1)
+            for name in _parts(*self.columns, *self.where.columns)
+        }
+
+    @cached_property
+    def values(self) -> Floats:
+        """The objectives in each resample: resamples x cells x objectives."""
+        return np.stack([self._figures(self._resampled, column) for column in self.columns], axis=2)
 
     @cached_property
     def feasible(self) -> Bools:
         """Whether a cell satisfies the constraint in each resample: resamples x cells."""
-        return np.broadcast_to(self._holds(self.resampled), self.values.shape[:2])
+        limited = {name: self._figures(self._resampled, name) for name in self._limited}
+        return np.broadcast_to(self._holds(limited), self.values.shape[:2])
 
     @cached_property
     def admitted(self) -> Floats:
@@ -94,32 +145,16 @@ class Draws:
     def true(self) -> posterior.Draws | None:
         """Draws of what the objectives may be in truth (`analysis.statistics.posterior`); None with too few rounds."""
         points = self.rows["point"].to_numpy(dtype=object)
-        in_rounds = _stacked(self.measured, self.objectives)
-        truths = posterior.draws(in_rounds, points, self.floor, count=TRUTHS, seed=self.seed)
+        measured = self.measured(self.columns)
+        truths = posterior.draws(measured, points, self.floor, count=TRUTHS, seed=self.seed)
         if truths is None:
             return None
-        limited = sorted((self.where.columns & set(self.measured)) - set(OF_CELL))
-        holds = self._holds(
-            {
-                name: posterior.alone(self.measured[name], TRUTHS, self.seed + number)
-                for number, name in enumerate(limited)
-            }
-        )
-        holds = np.broadcast_to(holds, truths.values.shape[:2])
+        limited = {
+            name: posterior.alone(self._figures(self.rounds, name), TRUTHS, self.seed + number)
+            for number, name in enumerate(self._limited)
+        }
+        holds = np.broadcast_to(self._holds(limited), truths.values.shape[:2])
         return replace(truths, values=np.where(holds[:, :, None], truths.values, np.nan))
-
-    def _holds(self, drawn: Mapping[str, Floats]) -> Bools:
-        """Whether each cell satisfies the constraint with these figures; all others are as in the rows."""
-        columns = {name: self.rows[name].to_numpy() for name in self.where.columns} | dict(drawn)
-        return self.where.within(self.where.over_backends(self.rows, columns))
-
-    @property
-    def maximise(self) -> list[bool]:
-        return [each.maximise for each in self.objectives]
-
-    def first(self, resamples: int) -> Draws:
-        """The first of the resamples: the same that would have been drawn, had no more been wanted."""
-        return replace(self, resampled={name: values[:resamples] for name, values in self.resampled.items()})
 
     def groups(self) -> Iterator[tuple[str, Ints]]:
         """Each backend with the places of its cells and of those of no backend; at last `ALL` with all places."""
@@ -133,39 +168,38 @@ class Draws:
         no better; 0 if there is no front."""
         share = on_front.mean(axis=0)
         rounds = self.rows["rounds"].to_numpy()[members]
-        return int(rounds[share >= min(FAIR_CHANCE, share.max())].min()) if on_front.any() else 0
+        fair = share >= min(posterior.FAIR_CHANCE, share.max())
+        return int(rounds[fair].min()) if on_front.any() else 0
+
+    @property
+    def _limited(self) -> list[str]:
+        """The columns of the constraint that vary from round to round."""
+        return sorted(self.where.columns & {*_MEASURED, *_MADE_OF})
+
+    def _holds(self, drawn: Mapping[str, Floats]) -> Bools:
+        """Whether each cell satisfies the constraint with these figures; all others are as in the rows."""
+        columns = {name: self.rows[name].to_numpy() for name in self.where.columns} | dict(drawn)
+        return self.where.within(self.where.over_backends(self.rows, columns))
+
+    def _figures(self, of: Mapping[str, Floats], column: str) -> Floats:
+        """A column in each round or resample, by the figures that it is made of; others are the same in all."""
+        if column in OF_CELL:
+            return np.broadcast_to(self.rows[column].to_numpy(dtype=float), next(iter(of.values())).shape)
+        if column in EFFICIENCIES:
+            above, below = EFFICIENCIES[column]
+            return of[above] / of[below]
+        if column in (energy.WHOLE, energy.ACTIVE):
+            return energy.charged(str(self.rows["energy_of"].iloc[0]), self.rows, of, column)
+        return of[column]
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """Trials as their cells (`analysis.fronts.cells.cells`), with the draws of one condition after another.
-
-    of_searches: the valid trials of conditions of which a run was a search. condition: the columns that are the same
-    for all points that compete.
+class Prepared(NamedTuple):
+    """Trials as their cells (`analysis.fronts.cells.cells`, with `feasible`), and the draws of one condition after
+    another that has a valid trial.
     """
 
     rows: pd.DataFrame
-    objectives: tuple[Objective, ...]
-    where: Where
     draws: Iterator[Draws]
-    of_searches: pd.DataFrame
-    condition: Sequence[str] = tuple(CONDITION)
-
-    def measured(self, cells: pd.DataFrame, columns: Sequence[str]) -> Floats | None:
-        """Figures of some cells of one condition by round: rounds x cells x columns; None where no run was a search."""
-        if self.of_searches.empty:
-            return None
-        by = list(self.condition)
-        trials = self.of_searches.merge(cells[by].drop_duplicates(), on=by)
-        if trials.empty:
-            return None
-        tables = shared_rounds.in_rounds(trials, cells, [*MEDIANS, *ENERGIES, *ACTIVES])
-        tables |= _made(tables, cells, set(columns))
-        for column in set(columns) & set(OF_CELL):
-            tables[column] = np.where(
-                np.isnan(tables["latency_s"]), np.nan, cells[column].to_numpy(dtype=float)
-            )
-        return np.stack([tables[column] for column in columns], axis=2)
 
 
 def prepared(
@@ -180,150 +214,51 @@ def prepared(
     """The cells of trials and the draws of each condition, by the names of objectives and the text of a constraint.
 
     over_codecs: the cells of all codecs compete, and a point where nothing crosses, which has none, is one cell.
-    Without it each codec is a condition of its own, and such a point is one of its cells. Raises `UserError` for
-    objectives or a constraint that can't be read.
+    Without it each codec is a condition of its own, and such a point is one of its cells. resamples: of many rounds
+    fewer are made. Raises `UserError` for objectives or a constraint that can't be read.
     """
     wanted, constraint = chosen(objectives), Where.parse(where)
-    of_objectives = [objective.column for objective in wanted]
-    known = floors(trials, of_objectives)
-    conditions = searched(trials)
+    columns = [each.column for each in wanted]
+    known = floors(trials, columns)
+    condition = BUT_CODEC if over_codecs else CONDITION
+    searches = searched(trials)[condition].astype("str").drop_duplicates()
     # All columns of a million trials are a gigabyte, and each step below makes a copy.
     trials = competing(trials[[name for name in NEEDED if name in trials]])
-    condition = BUT_CODEC if over_codecs else CONDITION
     if over_codecs:
-        trials = trials.assign(codec=trials["codec"].astype("str").where(~nothing_crosses(trials), "none"))
+        trials = trials.assign(codec=trials["codec"].astype("str").where(~nothing_crosses(trials), NO_CODEC))
     else:
         trials = in_every_codec(trials)
     trials = pooled(trials)
     rows = cells(trials)
-
-    needed = {*of_objectives, *constraint.columns}
-    made_of = {energy.WHOLE: ENERGIES, energy.ACTIVE: ACTIVES, **EFFICIENCIES}
-    parts = {column for made in needed for column in made_of.get(made, [made])}
-    drawn = [column for column in (*MEDIANS, *ENERGIES, *ACTIVES) if column in parts]
+    rows["feasible"] = constraint.holds(rows)
+    parts = _parts(*columns, *constraint.columns, *(ON_ENERGY_FRONT if len(searches) else ()))
     # Columns first, rows then: the other way round, all that is measured would be copied.
-    columns = [*CONDITION, "backend", "point", *ROUND, *drawn]
-    ok = trials.reindex(columns=columns)[stands(trials).to_numpy()]
-    measured = rows[rows["rounds"] > 0]
-    measured = measured.assign(feasible=constraint.holds(measured))
+    needed = [*CONDITION, "backend", "point", *ROUND, *parts]
+    ok = trials.reindex(columns=needed)[stands(trials).to_numpy()].groupby(
+        condition, dropna=False, observed=True
+    )
+    of_searches = set(searches.itertuples(index=False, name=None))
 
-    def of_condition(ok: pd.DataFrame, members: pd.DataFrame) -> Draws:
-        result = resampled(ok, drawn, resamples, seed)
+    def of_condition(key: tuple[Any, ...], members: pd.DataFrame) -> Draws:
+        places = members[_OF_CONDITION].assign(place=range(len(members)))
+        own = ok.get_group(key).merge(places, on=_OF_CONDITION)
+        number = round_of(own).to_numpy()
+        rounds = np.full((len(parts), number.max() + 1, len(members)), np.nan)
+        rounds[:, number, own["place"]] = own[parts].to_numpy(dtype=float).T
+        origin = np.zeros((2, rounds.shape[1]), dtype=np.int64)
+        origin[:, number] = [pd.factorize(own[name])[0] for name in ("run", "testbed")]
+        noise = floor_of(known, members.iloc[0]).of(columns)
+        of, is_search = dict(zip(parts, rounds, strict=True)), tuple(map(str, key)) in of_searches
+        return Draws(members, wanted, constraint, of, origin, noise, is_search, resamples, seed)
 
-        def whole(values: Mapping[str, Floats], count: int) -> dict[str, Floats]:
-            fixed = {name: members[name].to_numpy(dtype=float)[None] for name in OF_CELL if name in needed}
-            repeated = {name: np.repeat(each, count, axis=0) for name, each in fixed.items()}
-            return {**values, **_made(values, members, needed), **repeated}
-
-        in_rounds = whole(result.measured, max(1, len(result.run)))
-        figures = _stacked(in_rounds, wanted)
-        logs = np.log(np.where(figures > 0, figures, np.nan))
-        # Where each run had a testbed of its own, they are told apart once.
-        apart = {each.tobytes(): each for each in (result.run, result.testbed)}.values()
-        spreads = [spread_of(logs, each) for each in apart]
-        floor = np.linalg.norm([floor_of(known, members.iloc[0]).of(of_objectives), *spreads], axis=0)
-        values = whole(result.values, resample_count(resamples, len(result.run)))
-        return Draws(members, wanted, constraint, values, in_rounds, floor, seed)
-
-    groups = (frame.groupby(condition, dropna=False, observed=True) for frame in (ok, measured))
-    draws = (of_condition(ok, rows) for (_, ok), (_, rows) in zip(*groups, strict=True))
-    return Prepared(rows, wanted, constraint, draws, _valid(trials, conditions), condition)
+    measured = rows[rows["rounds"] > 0].groupby(condition, dropna=False, observed=True)
+    return Prepared(rows, (of_condition(key, members) for key, members in measured))
 
 
-def _valid(trials: pd.DataFrame, conditions: pd.DataFrame) -> pd.DataFrame:
-    """The valid trials of these conditions, with all that a cell may be judged by."""
-    columns = [*CELL, *ROUND, *MEDIANS, *ENERGIES, *ACTIVES]
-    if conditions.empty:
-        return pd.DataFrame(columns=columns)
-    valid = trials.reindex(columns=columns)[stands(trials).to_numpy()]
-    return valid.merge(conditions, on=CONDITION)
-
-
-def _stacked(columns: Mapping[str, Floats], objectives: Sequence[Objective]) -> Floats:
-    """The columns of the objectives, one behind the other."""
-    return np.stack([columns[objective.column] for objective in objectives], axis=2)
-
-
-def _made(values: Mapping[str, Floats], members: pd.DataFrame, wanted: set[str]) -> dict[str, Floats]:
-    """The wanted columns that are made of other figures, in each resample or round."""
-    made = {
-        column: values[above] / values[below]
-        for column, (above, below) in EFFICIENCIES.items()
-        if column in wanted
-    }
-    for which in wanted & {energy.WHOLE, energy.ACTIVE}:
-        made[which] = energy.charged(str(members["energy_of"].iloc[0]), members, values, which)
-    return made
-
-
-@dataclass(frozen=True)
-class Resampled:
-    """By column, `values`: resamples x cells, and `measured`: rounds x cells, sorted by codec, backend and point. The
-    same row of every array of `values` is the same draw of rounds: compare within it. `run`, `testbed`: of which each
-    round is.
-    """
-
-    values: dict[str, Floats]
-    measured: dict[str, Floats]
-    run: Ints
-    testbed: Ints
-
-
-def resample_count(resamples: int, rounds: int) -> int:
-    """The number of resamples that are made, of those that are wanted."""
-    return min(resamples, max(LEAST_RESAMPLES, DRAWN_ROUNDS // max(1, rounds)))
-
-
-def resampled(ok: pd.DataFrame, columns: Sequence[str], resamples: int = 2000, seed: int = 0) -> Resampled:
-    """Medians of every cell of one condition over reweighted rounds: the same for all cells and backends.
-
-    `ok`: the trials of one condition that count. Rounds are blocks, as what slows one slows all its cells: a resample
-    draws one weight for each (the Bayesian bootstrap; Rubin, The Annals of Statistics 9, 1981: exponential weights),
-    and a cell's value in it is its weighted median. Two corrections make few rounds honest:
-
-    - the median is interpolated between the two values at whose middle the weights reach one half, which with equal
-      weights is the plain median;
-    - its distance from the plain median is stretched by sqrt((n + 1) / (n - 1)), n the cell's rounds: the variance of a
-      reweighted mean is by (n - 1) / (n + 1) too small.
-
-    A cell with one round does not vary. NaN where a column has no value, or does not exist. A trial repeated within
-    its round counts as a round more. With many rounds fewer resamples are made: `resample_count`.
-    """
-    keys = [name for name in ("codec", "backend", "point") if name in ok]
-    numbered = ok.groupby(keys, observed=True).ngroup().to_numpy()
-    names = ok[keys].iloc[np.unique(numbered, return_index=True)[1]]
-    codecs = names["codec"].astype("str") if "codec" in names else pd.Series("", index=names.index)
-    places = np.lexsort([order(names["point"]), order_backends(names["backend"]), codecs])
-    place = np.argsort(places)[numbered]
-    block = _blocks(ok, place)
-
-    count = block.max(initial=-1) + 1
-    rng = np.random.default_rng(seed)
-    weights = rng.standard_exponential((resample_count(resamples, count), count))
-    run, testbed = np.zeros((2, count), dtype=np.int64)
-    run[block] = pd.factorize(ok["run"])[0]
-    if "testbed" in ok:
-        testbed[block] = pd.factorize(ok["testbed"])[0]
-    # What passed while one run was made slowed all of it: whole runs are drawn, and rounds in them.
-    if run.any():
-        weights *= rng.standard_exponential((len(weights), run.max() + 1))[:, run]
-    values, tables = {}, {}
-    for column in columns:
-        table = np.full((len(places), count), np.nan)
-        if column in ok:
-            table[place, block] = ok[column].to_numpy(dtype=float)
-        tables[column] = table.T
-        values[column] = np.stack([_medians(measured, weights) for measured in table], axis=1)
-    return Resampled(values, tables, run, testbed)
-
-
-def _blocks(ok: pd.DataFrame, cell: Ints) -> Ints:
-    """The number of each trial's round (`runs.points.ROUND`); a repetition counts as a round more."""
-    block = round_of(ok).to_numpy()
-    if len(np.unique(block * (cell.max(initial=0) + 1) + cell)) < len(ok):
-        repeat = pd.Series(cell).groupby([block, cell]).cumcount().to_numpy()
-        block = pd.Series(cell).groupby([block, repeat]).ngroup().to_numpy()
-    return np.asarray(block)
+def _parts(*columns: str) -> list[str]:
+    """The figures of trials that these columns are made of; the latency says in any case which rounds there are."""
+    parts = {"latency_s"}.union(*(_MADE_OF.get(column, [column]) for column in columns))
+    return [name for name in _MEASURED if name in parts]
 
 
 def _medians(measured: Floats, weights: Floats) -> Floats:

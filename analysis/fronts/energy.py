@@ -39,18 +39,16 @@ def counted(cells: pd.DataFrame) -> tuple[str, pd.Series]:
     nothing: its share is 0 J without a sensor, if some point shows that it has one.
     """
     valid = cells[["latency_s", "throughput_ips"]].notna().all(axis=1)
-    energy_j, measured = {}, {}
-    for device in (EDGE, MIDDLE, SERVER):
-        used = _used(device, cells)
-        if (valid & used).any():
-            energy_j[device] = cells[f"{device}_energy_j"].where(used, 0.0).where(valid)
-            measured[device] = bool(energy_j[device][valid].notna().all())
-    if measured and all(measured.values()):
+    energy_j = {
+        device: cells[f"{device}_{WHOLE}"].where(used, 0.0).where(valid)
+        for device in DEVICES
+        if (valid & (used := _used(device, cells))).any()
+    }
+    measured = [device for device, each in energy_j.items() if each[valid].notna().all()]
+    if energy_j and len(measured) == len(energy_j):
         return " + ".join(energy_j), sum(energy_j.values(), start=pd.Series(0.0, index=cells.index))
-    for device in (EDGE, SERVER):
-        if measured.get(device):
-            return device, energy_j[device]
-    return "", pd.Series(float("nan"), index=cells.index)
+    device = next((device for device in (EDGE, SERVER) if device in measured), "")
+    return device, energy_j[device] if device else pd.Series(float("nan"), index=cells.index)
 
 
 def charged(
@@ -89,26 +87,14 @@ def note(rows: pd.DataFrame, manifest: Mapping[str, Any]) -> str:
     """
     devices = str(rows["energy_of"].iloc[0])
     between = hosts(str(rows["point"].iloc[0]))[1:-1]
-    roles = [role for part in devices.split(" + ") for role in (between if part == MIDDLE else (part,))]
-    idle = [f"{role} {power}" for role in roles if (power := _idle_power(manifest, role))]
-    idle_power = "taken off" if judged_by(rows) == ACTIVE else "included"
-    text = (
-        f"Energy: {devices}, by the devices' own sensors during the throughput phase, idle power {idle_power}"
-    )
+    idle = []
+    for role in (role for part in devices.split(" + ") for role in (between if part == MIDDLE else (part,))):
+        powers = (within(session, "hosts", role, "idle_power_w") for session in sessions(manifest))
+        watts = sorted({f"{power:.3g}" for power in powers if isinstance(power, int | float)}, key=float)
+        idle += [f"{role} {'–'.join([*watts[:1], *watts[1:][-1:]])} W"] if watts else []  # noqa: RUF001
+    text = f"Energy: {devices}, by the devices' own sensors during the throughput phase, idle power "
+    text += "taken off" if judged_by(rows) == ACTIVE else "included"
     text += f" ({', '.join(idle)})" if idle else ""
-    idle_somewhere = [
-        device for device in (MIDDLE, SERVER) if device in devices and rows[f"{device}_s"].isna().any()
-    ]
-    if idle_somewhere:
-        text += f"; the {' and the '.join(idle_somewhere)}'s share is 0 J where no tensors reach it"
-    return text + "."
-
-
-def _idle_power(manifest: Mapping[str, Any], role: str) -> str:
-    """`2.61 W`, or the span over sessions; empty where the manifest does not know it."""
-    powers = (within(session, "hosts", role, "idle_power_w") for session in sessions(manifest))
-    watts = [f"{power:.3g}" for power in powers if isinstance(power, int | float)]
-    if not watts:
-        return ""
-    least, most = min(watts, key=float), max(watts, key=float)
-    return f"{least} W" if least == most else f"{least}–{most} W"  # noqa: RUF001
+    unused = [each for each in (MIDDLE, SERVER) if each in devices and rows[f"{each}_s"].isna().any()]
+    share = f"; the {' and the '.join(unused)}'s share is 0 J where no tensors reach it" if unused else ""
+    return f"{text}{share}."

@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 
 from pareto.analysis.fronts.draws import RESAMPLES, Draws, prepared
-from pareto.analysis.fronts.objectives import DEFAULT, Objective
+from pareto.analysis.fronts.objectives import DEFAULT, Objective, chosen
 from pareto.analysis.runs.points import CONDITION
-from pareto.analysis.statistics.samples import LEAST_VALUES, OUTSIDE, Bools, Floats, Ints
+from pareto.analysis.statistics.samples import LEAST_VALUES, OUTSIDE, Bools, Floats
 from pareto.protocol.errors import UserError
 
 BEYOND_WORST = 1.1
@@ -41,10 +41,7 @@ def nondominated(*figures: Floats, maximise: Sequence[bool] = (False, True)) -> 
 
 
 def nondominated_in_each(sets: Floats, maximise: Sequence[bool]) -> Bools:
-    """The same for many sets of the same points at once: sets x points x objectives to sets x points.
-
-    For thousands of small sets this takes a tenth of the time of as many calls of moocore.
-    """
+    """The same for many sets of the same points: sets x points x objectives to sets x points, ten times as fast."""
     losses = np.where(np.asarray(maximise), -sets, sets)
     # Most points are dominated by one of a few in every set. They are on no front, and what they dominate one of these
     # few dominates, too: the others alone are compared with each other.
@@ -61,49 +58,40 @@ def _dominated(losses: Floats, others: Floats) -> Bools:
     """Mask of each set's points that one of `others` dominates; sets x points x objectives, to sets x points."""
     dominated = np.empty(losses.shape[:2], dtype=bool)
     step = max(1, AT_ONCE // max(1, losses.shape[1] * others.shape[1]))
-    for start in range(0, len(losses), step):
-        mine, theirs = losses[start : start + step, None], others[start : start + step, :, None]
-        # [s, i, j]: the other point i of the set s is no worse than j, and better somewhere. NaN is neither.
-        no_worse = np.ones((len(mine), others.shape[1], losses.shape[1]), dtype=bool)
-        better = np.zeros_like(no_worse)
-        for objective in range(losses.shape[2]):
-            no_worse &= theirs[..., objective] <= mine[..., objective]
-            better |= theirs[..., objective] < mine[..., objective]
-        dominated[start : start + step] = (no_worse & better).any(axis=1)
+    for part in (slice(start, start + step) for start in range(0, len(losses), step)):
+        # [s, i, j]: the other point i of the set s is worse than j somewhere, or better. NaN is never better.
+        worse, better = np.zeros((2, len(losses[part]), others.shape[1], losses.shape[1]), dtype=bool)
+        for mine, theirs in zip(
+            np.moveaxis(losses[part], 2, 0), np.moveaxis(others[part], 2, 0), strict=True
+        ):
+            worse |= ~(theirs[:, :, None] <= mine[:, None])
+            better |= theirs[:, :, None] < mine[:, None]
+        dominated[part] = (better & ~worse).any(axis=1)
     return dominated
 
 
 def staircase(
     latency: Sequence[float] | Floats, throughput: Sequence[float] | Floats, *, right: float, bottom: float
 ) -> tuple[Floats, Floats]:
-    """The vertices of the boundary of the region that the points attain, from `bottom` to `right`: of all that some
-    point equals or beats. Dominated points do not change it.
-
-    Source: the attainment surface of Fonseca & Fleming, "On the performance assessment and comparison of
-    stochastic multiobjective optimizers", PPSN IV, 1996.
+    """The vertices of the boundary of all that some point equals or beats, from `bottom` to `right` (the attainment
+    surface of Fonseca & Fleming, "On the performance assessment and comparison of stochastic multiobjective
+    optimizers", PPSN IV, 1996).
     """
-    x, y = np.asarray(latency, dtype=float), np.asarray(throughput, dtype=float)
-    front = nondominated(x, y)
-    corners = np.unique(np.column_stack([x[front], y[front]]), axis=0)
-    if not len(corners):
+    points = np.column_stack([latency, throughput])
+    x, y = np.unique(points[nondominated(*points.T)], axis=0).T
+    if not len(x):
         return np.empty(0), np.empty(0)
-    x, y = corners.T
     return np.append(np.repeat(x, 2), right), np.append(bottom, np.repeat(y, 2))
 
 
 def volume(points: Floats, reference: Floats, objectives: Sequence[Objective]) -> float:
-    """The hypervolume of `points` (points x objectives) against `reference`, in the product of the units.
-
-    The space of all that some point dominates and that dominates the reference (Zitzler & Thiele, "Multiobjective
-    optimization using evolutionary algorithms", PPSN V, 1998). A point with NaN in any objective adds nothing, nor
-    does one that is not better than the reference in all of them.
+    """The hypervolume of `points` (points x objectives) against `reference`: the space of all that some point dominates
+    and that dominates the reference (Zitzler & Thiele, "Multiobjective optimization using evolutionary algorithms",
+    PPSN V, 1998). A point with NaN in any objective adds nothing.
     """
     measured = points[~np.isnan(points).any(axis=1)]
-    if not len(measured):
-        return 0.0
-    return float(
-        moocore.hypervolume(measured, ref=reference, maximise=[each.maximise for each in objectives])
-    )
+    maximise = [each.maximise for each in objectives]
+    return float(moocore.hypervolume(measured, ref=reference, maximise=maximise)) if len(measured) else 0.0
 
 
 def volumes_of_each(sets: Floats, reference: Floats, objectives: Sequence[Objective]) -> Floats:
@@ -134,39 +122,42 @@ def hypervolumes(
 
     `reference`: values by the objectives' names, such as `{"latency": 0.5}`; of those that it leaves out a tenth worse
     than the worst median of a feasible point of the condition, or 0 if more is better. NaN where nothing was measured
-    or nothing is feasible; 0 for a backend that has no feasible point where another has.
-
-    The hypervolume of noisy medians is too large on average, as luck makes a front and bad luck hardly unmakes it; that
-    of resamples is so once more. So the interval is that of the resamples' percentiles, shifted down by twice the bias
-    that they show (their mean less the hypervolume of the medians; Efron & Tibshirani, "An Introduction to the
-    Bootstrap", 1993, ch. 10). In simulations it holds the truth in 92 to 97 % of cases with 6 to 20 rounds, where
-    percentiles alone held it in 83 to 97 %, and BCa in 83 to 96 %. With fewer than 6 rounds it is empty: `rounds` is
-    the fewest that a point has that is on the front in at least 5 % of the resamples. Raises `UserError`.
+    or nothing is feasible; 0 for a backend that has no feasible point where another has. The interval (`without_bias`)
+    is empty with fewer than 6 rounds: `rounds` is the fewest that a point has that is on the front in at least 5 % of
+    the resamples. Raises `UserError`.
     """
     ready, given = prepared(trials, objectives, where, resamples, seed), dict(reference or {})
     for name in given:
         if name not in objectives:
             raise UserError(f"reference: {name!r} is not one of the objectives {', '.join(objectives)}")
-    rows = (row for drawn in ready.draws for row in hypervolume_rows(drawn, given))
-    return hypervolume_frame(rows, ready.objectives)
+    return hypervolume_frame(
+        (row for drawn in ready.draws for row in hypervolume_rows(drawn, given)), objectives
+    )
 
 
-def hypervolume_rows(drawn: Draws, given: Mapping[str, float]) -> list[dict[str, Any]]:
+def hypervolume_rows(drawn: Draws, given: Mapping[str, float]) -> Iterator[dict[str, Any]]:
     """The rows of `hypervolumes` of one condition; `given`: its `reference`."""
     bound, words = reference_for(drawn.medians, drawn.objectives, given)
-    columns = [f"reference_{each.column}" for each in drawn.objectives]
-    return [
-        {name: drawn.rows[name].iloc[0] for name in CONDITION}
-        | {"backend": backend, "reference": words}
-        | _hypervolume(drawn, members, bound)
-        | dict(zip(columns, bound, strict=True))
-        for backend, members in drawn.groups()
-    ]
+    same = {name: drawn.rows[name].iloc[0] for name in CONDITION} | {"reference": words}
+    same |= zip((f"reference_{column}" for column in drawn.columns), bound, strict=True)
+    for backend, members in drawn.groups():
+        row = same | {"backend": backend}
+        if not np.isnan(bound).any() and (~np.isnan(drawn.values[:, members])).all(axis=2).any():
+            admitted = drawn.admitted[:, members]
+            row["hypervolume"] = volume(drawn.medians[members], bound, drawn.objectives)
+            on_front = nondominated_in_each(admitted, drawn.maximise)
+            row["rounds"] = drawn.rounds_of_front(members, on_front)
+            if row["rounds"] >= LEAST_VALUES:
+                volumes = volumes_of_each(admitted, bound, drawn.objectives)
+                ends = np.maximum(without_bias(volumes, row["hypervolume"]), 0)
+                row["hypervolume_low"], row["hypervolume_high"] = ends
+        yield row
 
 
-def hypervolume_frame(rows: Iterable[Mapping[str, Any]], objectives: Sequence[Objective]) -> pd.DataFrame:
+def hypervolume_frame(rows: Iterable[Mapping[str, Any]], objectives: Sequence[str]) -> pd.DataFrame:
     """The frame of `hypervolumes`, of the rows of all conditions."""
-    return pd.DataFrame(list(rows), columns=[*COLUMNS, *(f"reference_{each.column}" for each in objectives)])
+    references = [f"reference_{each.column}" for each in chosen(objectives)]
+    return pd.DataFrame(list(rows), columns=[*COLUMNS, *references])
 
 
 def reference_for(
@@ -176,38 +167,25 @@ def reference_for(
     measured = medians[~np.isnan(medians).any(axis=1)]
     values, words = [], []
     for objective, figures in zip(objectives, measured.T, strict=True):
+        value, why = BEYOND_WORST * max(figures, default=np.nan), " (a tenth worse than the worst)"
         if objective.name in given:
             value, why = float(given[objective.name]), " (as given)"
         elif objective.maximise:
             value, why = 0.0, ""
-        else:
-            worst = float(figures.max()) if len(figures) else np.nan
-            value, why = BEYOND_WORST * worst, " (a tenth worse than the worst)"
         values.append(value)
         words.append(f"{objective.words} {value:.4g} {objective.unit}{why}")
     return np.array(values), ", ".join(words)
 
 
 def without_bias(resampled: Floats, measured: float) -> Floats:
-    """The ends of a 95 % interval: the resamples' percentiles less twice their bias (see `hypervolumes`)."""
+    """The ends of a 95 % interval: the resamples' percentiles less twice the bias that they show (their mean less what
+    was measured; Efron & Tibshirani, "An Introduction to the Bootstrap", 1993, ch. 10).
+
+    The hypervolume of noisy medians is too large on average, as luck makes a front and bad luck hardly unmakes it; that
+    of resamples is so once more. By simulation it holds the truth in 92 to 97 % of cases with 6 to 20 rounds.
+    """
     bias = resampled.mean() - measured
     return np.asarray(np.quantile(resampled, [OUTSIDE, 1 - OUTSIDE]) - 2 * bias)
-
-
-def _hypervolume(drawn: Draws, members: Ints, bound: Floats) -> dict[str, float]:
-    """The hypervolume of some cells with its interval, and the number of rounds that it is based on."""
-    medians, admitted = drawn.medians[members], drawn.admitted[:, members]
-    unknown = {"hypervolume": np.nan, "hypervolume_low": np.nan, "hypervolume_high": np.nan, "rounds": np.nan}
-    if np.isnan(bound).any() or not (~np.isnan(drawn.values[:, members])).all(axis=2).any():
-        return unknown
-    of_medians = volume(medians, bound, drawn.objectives)
-    rounds = drawn.rounds_of_front(members, nondominated_in_each(admitted, drawn.maximise))
-    result = unknown | {"hypervolume": of_medians, "rounds": rounds}
-    if rounds >= LEAST_VALUES:
-        volumes = volumes_of_each(admitted, bound, drawn.objectives)
-        ends = np.maximum(without_bias(volumes, of_medians), 0)
-        result["hypervolume_low"], result["hypervolume_high"] = ends
-    return result
 
 
 def attainment(
@@ -219,11 +197,8 @@ def attainment(
     the latency within a surface. `staircase` makes lines of them.
 
     The surface of 95 % bounds what nearly all resamples attain, that of 5 % what hardly any surpasses (empirical
-    attainment function: Grunert da Fonseca, Fonseca & Hall, EMO 2001; computed by moocore): in any one direction, the
-    front of the medians lies between them in 90 % of cases.
-
-    No rows for a group where a point that may be on its front (in 5 % of the resamples) has fewer than 6 rounds, or
-    where none is feasible. Raises `UserError` for a constraint that can't be read.
+    attainment function: Grunert da Fonseca, Fonseca & Hall, EMO 2001). No rows for a group where a point that may be on
+    its front (in 5 % of the resamples) has fewer than 6 rounds, or where none is feasible. Raises `UserError`.
     """
     ready = prepared(trials, DEFAULT, where, resamples, seed)
     return attainment_frame(rows for drawn in ready.draws for rows in attainment_rows(drawn))
@@ -231,14 +206,24 @@ def attainment(
 
 def attainment_rows(drawn: Draws) -> Iterator[pd.DataFrame]:
     """The rows of `attainment` of each group of one condition that has any."""
+    sign = np.where(drawn.maximise, -1.0, 1.0)
     for backend, members in drawn.groups():
-        admitted = drawn.admitted[:, members]
+        admitted = drawn.admitted[:BAND_RESAMPLES, members]
         on_front = nondominated_in_each(admitted, drawn.maximise)
-        if drawn.rounds_of_front(members, on_front) >= LEAST_VALUES:
-            key = {name: drawn.rows[name].iloc[0] for name in CONDITION} | {"backend": backend}
-            surfaces = _surfaces(admitted, on_front, np.where(drawn.maximise, -1.0, 1.0))
-            corners = pd.DataFrame(surfaces, columns=[*PLANE, "percent"])
-            yield corners.astype({"percent": int}).assign(**key)
+        if drawn.rounds_of_front(members, on_front) < LEAST_VALUES:
+            continue
+        # A resample without a feasible point attains nothing: it counts as one far behind all others.
+        empty = np.flatnonzero(~on_front.any(axis=1))
+        losses = admitted[on_front] * sign
+        behind = losses.max(axis=0) + 1
+        losses = np.concatenate([losses, np.tile(behind, (len(empty), 1))])
+        sets = np.concatenate([np.nonzero(on_front)[0], empty])
+        ordered = np.argsort(sets, kind="stable")  # moocore takes the sets one after the other
+        corners = moocore.eaf(losses[ordered], sets[ordered], percentiles=PERCENT)
+        corners = corners[(corners[:, :2] < behind).all(axis=1)] * [*sign, 1.0]
+        found = pd.DataFrame(corners, columns=[*PLANE, "percent"]).astype({"percent": int})
+        key = {name: drawn.rows[name].iloc[0] for name in CONDITION} | {"backend": backend}
+        yield found.sort_values(["percent", "latency_s"], kind="stable", ignore_index=True).assign(**key)
 
 
 def attainment_frame(corners: Iterable[pd.DataFrame]) -> pd.DataFrame:
@@ -246,20 +231,3 @@ def attainment_frame(corners: Iterable[pd.DataFrame]) -> pd.DataFrame:
     columns = [*CONDITION, "backend", "percent", *PLANE]
     parts = list(corners)
     return pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
-
-
-def _surfaces(values: Floats, on_front: Bools, sign: Floats) -> Floats:
-    """The corners of the surfaces, with the percentage as a third column; `sign` is -1 for what is maximised."""
-    sets = np.nonzero(on_front)[0]
-    losses = values[on_front] * sign
-    # A resample without a feasible point attains nothing: it counts as one far behind all others.
-    empty = np.flatnonzero(~on_front.any(axis=1))
-    behind = losses.max(axis=0) + 1
-    losses = np.concatenate([losses, np.tile(behind, (len(empty), 1))])
-    sets = np.concatenate([sets, empty])
-    ordered = np.argsort(sets, kind="stable")  # moocore takes the sets one after the other
-    corners = moocore.eaf(losses[ordered], sets[ordered], percentiles=PERCENT)
-    corners = corners[(corners[:, :2] < behind).all(axis=1)]
-    return np.column_stack([corners[:, :2] * sign, corners[:, 2]])[
-        np.lexsort([corners[:, 0] * sign[0], corners[:, 2]])
-    ]

@@ -6,8 +6,8 @@ over whatever backend and network.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,7 @@ import pandas as pd
 from pareto.analysis.naming import NONE, unusual
 from pareto.analysis.runs.manifest import within
 from pareto.analysis.runs.points import AT_WORK
-from pareto.analysis.statistics import shares
-from pareto.analysis.statistics.samples import Bools, Floats
+from pareto.analysis.statistics.samples import share_interval, shares_differ
 
 TOP1, AGREEMENT, MEAN_IOU, MAP50 = "top1", "agreement", "mean_iou", "map50"
 WORDS = {TOP1: "top-1", AGREEMENT: "agreement", MEAN_IOU: "mean IoU", MAP50: "mAP at 0.5"}
@@ -28,18 +27,10 @@ LEVEL = "accuracy_level"
 """The column that accuracy is compared by."""
 LIMITS = frozenset({"accuracy", LEVEL, *WORDS, "output_error", "accuracy_low"})
 """The columns by which a constraint says how much quality is enough."""
+_OF_MODEL = ("accuracy", "accuracy_images", "accuracy_low", "accuracy_high", LEVEL)
 COLUMNS = (
-    *(
-        "agreement",
-        "agreement_images",
-        "output_error",
-        MEAN_IOU,
-        MAP50,
-        "accuracy",
-        "accuracy_of",
-        "accuracy_images",
-    ),
-    *("accuracy_low", "accuracy_high", LEVEL),
+    *("agreement", "agreement_images", "output_error", MEAN_IOU, MAP50),
+    *("accuracy", "accuracy_of", "accuracy_images", "accuracy_low", "accuracy_high", LEVEL),
 )
 GROUP = ["model", "batch_size", "engine", "prefetch_asked", "allocator", "setup"]
 """Within these, cells are compared in quality."""
@@ -52,18 +43,16 @@ def is_none(codecs: pd.Series) -> pd.Series:
     return codecs.astype("str").isin(["", NONE])
 
 
-def right_by_chance(trials: pd.DataFrame, manifests: Mapping[str, Mapping[str, Any]]) -> pd.Series:
-    """Mask of trials whose `top1` says nothing, as the weights are random. manifests: by the runs' names."""
-    seeded = [
-        name for name, manifest in manifests.items() if within(manifest, "sweep", "weights") == "seeded"
-    ]
-    chance: pd.Series = trials["run"].isin(seeded) & trials[TOP1].notna()
-    return chance
-
-
 def codec_name(codec: object) -> str:
     """The codec's name, `no codec` without one."""
-    return "no codec" if str(codec) in ("", "none") else str(codec)
+    return "no codec" if str(codec) in ("", NONE) else str(codec)
+
+
+def right_by_chance(trials: pd.DataFrame, manifests: Mapping[str, Mapping[str, Any]]) -> pd.Series:
+    """Mask of trials whose `top1` says nothing, as the weights are random. manifests: by the runs' names."""
+    seeded = [name for name, of in manifests.items() if within(of, "sweep", "weights") == "seeded"]
+    chance: pd.Series = trials["run"].isin(seeded) & trials[TOP1].notna()
+    return chance
 
 
 def with_quality(cells: pd.DataFrame) -> pd.DataFrame:
@@ -72,106 +61,87 @@ def with_quality(cells: pd.DataFrame) -> pd.DataFrame:
     - agreement: 1 where neither codec nor engine changes results; not for a model that has a mean IoU or mAP.
     - accuracy: `top1` where all cells with a valid trial of one model have it, else `agreement`, else `mean_iou` or
       `map50`; `accuracy_of` says which. It is that of all cells of the same point and codec together.
-    - accuracy_low, accuracy_high: 95 % interval by the number of images (`analysis.statistics.shares.interval`); none
+    - accuracy_low, accuracy_high: 95 % interval by the number of images (`share_interval`); none
       of a mean IoU and an mAP, which are no shares of images: there every difference counts.
-    - accuracy_level: the best accuracy of a cell from which this one's cannot be told apart (`levels`).
+    - accuracy_level: the best accuracy of a cell from which this one's cannot be told apart (`_levels`).
     """
     cells = cells.reset_index(drop=True)
     is_same = is_none(cells["codec"]) | cells["payload_bytes"].eq(0)
     # An engine may change the results without a codec, too.
     is_same = (is_same & ~cells["output_error"].gt(SAME_OUTPUT)) | cells["output_error"].le(SAME_OUTPUT)
     is_same &= cells["rounds"] > 0
-    cells = cells.assign(**{name: cells.get(name, np.nan) for name in (MEAN_IOU, MAP50)})
     has_other = cells[[MEAN_IOU, MAP50]].notna().any(axis=1).groupby(cells["model"]).transform("any")
-    is_one = is_same & ~has_other
-    cells["agreement"] = cells["agreement"].where(cells["agreement"].notna() | ~is_one, 1.0)
-    parts = [
-        _of_model(rows, is_same[rows.index]) for _, rows in cells.groupby(GROUP, dropna=False, observed=True)
-    ]
-    made = pd.concat(parts) if parts else pd.DataFrame(columns=list(COLUMNS))
+    cells["agreement"] = cells["agreement"].mask(cells["agreement"].isna() & is_same & ~has_other, 1.0)
+    groups = cells.assign(same=is_same).groupby(GROUP, dropna=False, observed=True)
+    parts = [_of_model(rows) for _, rows in groups]
+    made = pd.concat(parts) if parts else pd.DataFrame(columns=["accuracy_of", *_OF_MODEL])
     return cells.assign(**{name: made[name] for name in COLUMNS if name not in cells})
 
 
-def _of_model(rows: pd.DataFrame, is_same: pd.Series) -> pd.DataFrame:
-    """`COLUMNS` of the cells of one model. is_same: which of them must have the whole model's output."""
-    measured = rows[rows["rounds"] > 0]
-    of = TOP1 if len(measured) and measured[TOP1].notna().all() else ""
+def _of_model(rows: pd.DataFrame) -> pd.DataFrame:
+    """The accuracy of one model's cells. rows: with `same`, whether they must have the whole model's output."""
+    cells = rows[rows["rounds"] > 0]
+    of = TOP1 if len(cells) and cells[TOP1].notna().all() else ""
     of = of or next((name for name in (AGREEMENT, MEAN_IOU, MAP50) if rows[name].notna().any()), "")
-    figures = ["accuracy", "accuracy_images", "accuracy_low", "accuracy_high", LEVEL]
-    made = pd.DataFrame(np.nan, rows.index, figures).assign(accuracy_of=of)
+    made = pd.DataFrame(np.nan, rows.index, _OF_MODEL).assign(accuracy_of=of)
     if not of:
         return made
-    of_place = measured.groupby(["codec", "point"], dropna=False, observed=True).ngroup().to_numpy()
-    values = measured[of].to_numpy(float)
-    images = measured[f"{of}_images"].to_numpy(float) if of in MARKS else np.full(len(values), np.nan)
-    weights = np.where(np.isnan(values), 0.0, np.nan_to_num(images))
-    places = pd.DataFrame(
-        {"hits": values * weights, "weights": weights, "mean": values, "images": images}
-        | {"agreement": measured["agreement"].to_numpy(float)}
-    ).groupby(of_place)
-    hits, weight = places[["hits", "weights"]].sum().to_numpy().T
-    mean, agreement = places[["mean", "agreement"]].mean().to_numpy().T
-    # Not counted, they weigh alike.
-    with np.errstate(invalid="ignore"):
-        share = np.where(weight > 0, hits / weight, mean)
-    known = places["images"].max().to_numpy()
-    same = np.bincount(of_place, ~is_same[measured.index]) == 0
+    number = cells.groupby(["codec", "point"], dropna=False, observed=True).ngroup().to_numpy()
+    images = cells[f"{of}_images"] if of in MARKS else pd.Series(np.nan, cells.index)
+    weight = images.where(cells[of].notna()).fillna(0.0)
+    marks = cells[MARKS[of]] if of in MARKS else pd.Series("", cells.index)
+    marks = marks.astype(object).fillna("").astype("str").groupby(number)
+    groups = pd.DataFrame({"mean": cells[of], "agreement": cells["agreement"], "images": images})
+    groups = groups.assign(weight=weight, hits=(cells[of] * weight).fillna(0.0), same=cells["same"])
+    groups = groups.groupby(number)
+    places = groups[["hits", "weight"]].sum().join(groups[["mean", "agreement"]].mean())
+    places["images"], places["same"] = groups["images"].max(), groups["same"].all()
     # Images count one by one only where all cells of a place mark the same.
-    marks = measured[MARKS[of]] if MARKS.get(of) in measured else pd.Series("", index=measured.index)
-    texts = marks.astype(object).fillna("").astype("str").groupby(of_place)
-    one_text = texts.first().where(texts.nunique() == 1, "").tolist()
-    low, high = shares.interval(share, known)
+    places["marks"] = marks.first().where(marks.nunique() == 1, "")
+    # Not counted, they weigh alike.
+    places["share"] = (places["hits"] / places["weight"]).where(places["weight"] > 0, places["mean"])
+    low, high = share_interval(places["share"].to_numpy(), places["images"].to_numpy())
     if of == AGREEMENT:
-        same &= share == 1
-        low, high = (np.where(same, share, end) for end in (low, high))
-    compared = np.column_stack([share, known, 1 - agreement])
-    reached = levels(compared, same, one=of == AGREEMENT, marks=one_text)
-    made.loc[measured.index, figures] = np.column_stack([share, known, low, high, reached])[of_place]
+        places["same"] &= places["share"] == 1
+        low, high = (np.where(places["same"], places["share"], end) for end in (low, high))
+    reached = _levels(places, one=of == AGREEMENT)
+    made.loc[cells.index, _OF_MODEL] = np.column_stack(
+        [*places[["share", "images"]].to_numpy().T, low, high, reached]
+    )[number]
     return made
 
 
-def levels(figures: Floats, same: Bools, *, one: bool, marks: Sequence[str] = ()) -> Floats:
-    """The best accuracy of the cells that each one cannot be told apart from: ties have one level.
+def _levels(places: pd.DataFrame, *, one: bool) -> list[float]:
+    """The best share of the places that each one cannot be told apart from: ties have one level.
 
-    figures: cells x (share of images, number of images, share of images whose top class is not the whole model's).
-    same: which have the output of the whole model. one: whether the share is 1 of these by necessity. marks: of each
-    cell, which images count against it (`MARKS`), or empty text.
+    places: a row each, with its `share` of so many `images`, its `agreement` with the whole model, whether it has the
+    `same` output, and the images that count against it (`marks`). one: whether the share is then 1 by necessity.
 
-    From the best downwards: a cell that differs (`analysis.statistics.shares.differ`) from the best of its level begins
-    the next. Where the number of images is not known, every difference counts.
+    From the best downwards: a place that differs (`shares_differ`) from the best of its level
+    begins the next. Where the number of images is not known, every difference counts.
     """
-    result = np.full(len(figures), np.nan)
-    best = -1
-    for cell in np.lexsort((~same, -figures[:, 0])):
-        if np.isnan(figures[cell, 0]):
-            continue
-        apart = _apart(marks[best], marks[cell]) if marks and best >= 0 else None
-        if best < 0 or _differ(figures[best], figures[cell], bool(one and same[best]), apart):
-            best = int(cell)
-        result[cell] = figures[best, 0]
+    result, best = [np.nan] * len(places), None
+    rows = places.to_dict("records")
+    for number in np.lexsort((~places["same"], -places["share"])):
+        row = rows[number]
+        if not np.isnan(row["share"]):
+            best = row if best is None or _differ(best, row, one and best["same"]) else best
+            result[number] = best["share"]
     return result
 
 
-def _apart(one: str, other: str) -> int | None:
-    """The number of images that count against one of two cells only; None where that is not known."""
-    if not one or len(one) != len(other):
-        return None
-    try:
-        return (int(one, 16) ^ int(other, 16)).bit_count()
-    except ValueError:  # what is read from a file may be anything
-        return None
-
-
-def _differ(best: Floats, other: Floats, certain: bool, counted: int | None = None) -> bool:
-    """Whether the best is better than the other. counted: images that count against one of them only."""
-    images = np.nanmin([best[1], other[1], np.inf])
+def _differ(best: Mapping[Hashable, Any], other: Mapping[Hashable, Any], certain: bool) -> bool:
+    """Whether the best is better than the other, of as many of the same images as both have."""
+    images = float(np.nanmin([best["images"], other["images"], np.inf]))
     if certain or not np.isfinite(images):
-        return bool(best[0] > other[0])
-    if counted is not None and best[1] == other[1]:
-        return shares.differ(float(best[0]), float(other[0]), float(images), counted / images)
+        return bool(best["share"] > other["share"])
     # Images that count for one only are wrong with one of the two, and changed by one of them.
-    apart = min(2 - best[0] - other[0], np.nan_to_num(best[2] + other[2], nan=np.inf))
-    return shares.differ(float(best[0]), float(other[0]), float(images), float(apart))
+    changed = np.nan_to_num(1 - best["agreement"] + (1 - other["agreement"]), nan=np.inf)
+    apart = min(2 - best["share"] - other["share"], changed)
+    if best["marks"] and len(best["marks"]) == len(other["marks"]) and best["images"] == other["images"]:
+        with suppress(ValueError):  # what is read from a file may be anything
+            apart = (int(best["marks"], 16) ^ int(other["marks"], 16)).bit_count() / images
+    return shares_differ(best["share"], other["share"], images, float(apart))
 
 
 def span(values: pd.Series) -> str:
@@ -192,66 +162,56 @@ def percent(share: float) -> str:
 
 def name_of(rows: pd.DataFrame) -> str:
     """`top-1 of 400 images`, `agreement of 200 images`: what `accuracy` is in these rows; empty where not measured."""
-    kinds = [kind for kind in rows["accuracy_of"].dropna().unique() if kind]
+    kinds = [WORDS[kind] for kind in rows["accuracy_of"].dropna().unique() if kind]
     counts = rows["accuracy_images"].dropna()
     images = f" of {counts.max():.0f} images" if len(counts) else ""
-    return " or ".join(WORDS[kind] for kind in kinds) + images if kinds else ""
+    return " or ".join(kinds) + images if kinds else ""
 
 
 def in_words(objectives: Sequence[str], rows: pd.DataFrame) -> str:
     """`latency, accuracy (agreement of 200 images)`: the objectives, with what accuracy is in these rows."""
-    return ", ".join(
-        f"{name} ({name_of(rows) or 'not measured'})" if name == "accuracy" else name for name in objectives
-    )
+    known = {"accuracy": f"accuracy ({name_of(rows) or 'not measured'})"}
+    return ", ".join(known.get(name, name) for name in objectives)
 
 
 def sentences(front: pd.DataFrame) -> Iterator[str]:
     """A line for each model and codec: what it costs in accuracy, over its points, and what is not known."""
     crossing = front[(front["rounds"] > 0) & front["payload_bytes"].gt(0) & front["codec"].eq(front[AT_WORK])]
-    for _, of_model in crossing.groupby([*GROUP], dropna=False, observed=True):
+    for _, of_model in crossing.groupby(GROUP, dropna=False, observed=True):
         plain = of_model[is_none(of_model["codec"])]
-        for codec, rows in of_model[~is_none(of_model["codec"])].groupby("codec", observed=True):
+        for codec, rows in of_model.drop(plain.index).groupby("codec", observed=True):
             yield f"{_titled(rows, front)}, codec {codec}: {_cost(rows, plain)}"
 
 
 def of_engines(front: pd.DataFrame) -> Iterator[str]:
     """A line for each model and setup whose engine changes the results without a codec: what that costs."""
-    measured = front[(front["rounds"] > 0) & is_none(front["codec"])]
-    for _, rows in measured[measured["output_error"] > SAME_OUTPUT].groupby(
-        GROUP, dropna=False, observed=True
-    ):
+    changed = front[(front["rounds"] > 0) & is_none(front["codec"]) & (front["output_error"] > SAME_OUTPUT)]
+    for _, rows in changed.groupby(GROUP, dropna=False, observed=True):
         yield f"{_titled(rows, front)}: it changes the results, {_cost(rows, rows.head(0))}"
 
 
 def _titled(rows: pd.DataFrame, front: pd.DataFrame) -> str:
     first = rows.iloc[0]
-    parts = [str(first["model"])]
-    parts += [f"batch size {first['batch_size']}"] if front["batch_size"].nunique() > 1 else []
-    parts += unusual(first, "codec", "in_flight_asked")
-    return ", ".join([*parts, *filter(None, [str(first["setup"])])])
+    batch = f"batch size {first['batch_size']}" if front["batch_size"].nunique() > 1 else ""
+    factors = unusual(first, "codec", "in_flight_asked")
+    return ", ".join(filter(None, [str(first["model"]), batch, *factors, str(first["setup"])]))
 
 
 def _cost(rows: pd.DataFrame, plain: pd.DataFrame) -> str:
     known = rows.dropna(subset=["accuracy"])
     if known.empty:
         return "what it costs in accuracy was not measured, so it is on no front that accuracy decides"
-    of = str(known["accuracy_of"].iloc[0])
-    worst = known.loc[known["accuracy_low"].fillna(known["accuracy"]).idxmin()]
     text = f"{name_of(known)} {span(known['accuracy'])}"
-    if of == TOP1 and plain["accuracy"].notna().any():
+    if known["accuracy_of"].iloc[0] == TOP1 and plain["accuracy"].notna().any():
         text += f", without a codec {span(plain['accuracy'])}"
-    if math.isfinite(worst["accuracy_low"]) and worst["accuracy_low"] < worst["accuracy_high"]:
+    worst = known.loc[known["accuracy_low"].fillna(known["accuracy"]).idxmin()]
+    if worst["accuracy_low"] < worst["accuracy_high"]:
         low, high = (percent(float(worst[f"accuracy_{end}"])) for end in ("low", "high"))
         text += f"; least at point {worst['point']} (95 %: {low} to {high} %)"
-    of_none = plain[LEVEL].max() if plain[LEVEL].notna().any() else math.nan
     if known["output_error"].le(SAME_OUTPUT).all():
-        text += "; it gives the same output"
-    elif known[LEVEL].ge(of_none).all():
-        text += (
-            "; so few images cannot tell it from no codec"
-            if (known["output_error"] > SAME_OUTPUT).any()
-            else ""
-        )
-    elif known["accuracy_images"].isna().any():
-        text += "; of how many images is not known, so every difference counts"
-    return text
+        return f"{text}; it gives the same output"
+    if known[LEVEL].ge(plain[LEVEL].max()).all():
+        changes = (known["output_error"] > SAME_OUTPUT).any()
+        return f"{text}; so few images cannot tell it from no codec" if changes else text
+    unknown = known["accuracy_images"].isna().any()
+    return f"{text}; of how many images is not known, so every difference counts" if unknown else text

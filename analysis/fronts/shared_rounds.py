@@ -6,24 +6,9 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import pandas as pd
 from scipy.sparse.csgraph import connected_components
 
-from pareto.analysis.runs.points import CELL, round_of
 from pareto.analysis.statistics.samples import Bools, Floats, Ints
-
-
-def in_rounds(trials: pd.DataFrame, cells: pd.DataFrame, columns: Sequence[str]) -> dict[str, Floats]:
-    """The figures of these cells by round, for each column: rounds x cells, NaN where there is none.
-
-    trials: those that are valid, each cell once in a round (`runs.points.ROUND`).
-    """
-    place = cells[CELL].assign(place=range(len(cells)))
-    mine = trials.merge(place, on=CELL)
-    number = round_of(mine).to_numpy()
-    tables = np.full((len(columns), number.max(initial=-1) + 1, len(cells)), np.nan)
-    tables[:, number, mine["place"]] = mine[[*columns]].to_numpy(dtype=float).T
-    return dict(zip(columns, tables, strict=True))
 
 
 def nondominated(measured: Floats, maximise: Sequence[bool] = (False, True)) -> Bools:

@@ -53,18 +53,17 @@ class Comparison(NamedTuple):
 
     def holds(self, frame: pd.DataFrame) -> pd.Series:
         """A truth value for each row, NA where a figure is missing. Raises `UserError` where the two do not fit."""
-        compare = getattr(frame[self.column], SIGNS[self.sign])
-        is_text = frame[self.column].dtype == "string"
+        texts = [name for name in (self.column, self.other) if name and frame[name].dtype == "string"]
         if self.other:
-            value = None if is_text or frame[self.other].dtype == "string" else frame[self.other]
-        elif is_text:  # A point is a text that is written like a number.
+            value = None if texts else frame[self.other]
+        elif texts:  # A point is a text that is written like a number.
             value = self.text if self.sign in ("==", "!=") else None
         else:
             value = self.number
         if value is None:
             other = self.other or f"{self.text!r} in this way"
             raise UserError(f"where: {self.column} can't be compared with {other}")
-        return pd.Series(compare(value))
+        return pd.Series(getattr(frame[self.column], SIGNS[self.sign])(value))
 
 
 @dataclass(frozen=True)
@@ -122,10 +121,9 @@ class Where:
 
     def fails(self, frame: pd.DataFrame) -> pd.Series:
         """Mask of the rows that do not satisfy it, whatever the figures and columns are that they lack."""
-        missing = np.full(len(frame), np.nan)
-        columns = {name: frame[name].to_numpy() if name in frame else missing for name in self.columns}
+        known = frame.reindex(columns=sorted(self.columns))
         try:
-            fails = ~self._result(columns) if columns else False
+            fails = ~self._result({name: known[name].to_numpy() for name in known}) if self.text else False
         except UserError:  # a text that these rows lack decides
             fails = False
         return pd.Series(fails, index=frame.index, dtype="boolean").fillna(False).astype(bool)
@@ -143,18 +141,18 @@ class Where:
 
     def within(self, columns: Columns) -> Bools:
         """Mask of what satisfies it in arrays of any shapes that go together, one for each of `columns`."""
-        if not self.comparisons:
+        if not self.text:
             return np.ones((), dtype=bool)
-        shape = np.broadcast_shapes(*(values.shape for values in columns.values()))
-        flat = {name: np.broadcast_to(values, shape).ravel() for name, values in columns.items()}
+        every = dict(zip(columns, np.broadcast_arrays(*columns.values()), strict=True))
+        shape = next(iter(every.values())).shape
+        flat = {name: values.ravel() for name, values in every.items()}
         holds = np.zeros(int(np.prod(shape)), dtype=bool)
         # Where nothing crosses there is no backend: whichever is named, or another one, may be meant.
         for name in {each.text for each in self.comparisons if each.column == "backend"} | {"any other"}:
-            meant = dict(flat)
             if "backend" in flat:
-                backend = flat["backend"].astype(str)
-                meant["backend"] = np.where(backend == NONE, name, backend).astype(object)
-            holds |= self._result(meant).fillna(False).to_numpy(dtype=bool)
+                backend = every["backend"].ravel().astype(str)
+                flat["backend"] = np.where(backend == NONE, name, backend).astype(object)
+            holds |= self._result(flat).fillna(False).to_numpy(dtype=bool)
         return holds.reshape(shape)
 
     def _result(self, columns: Columns) -> pd.Series:
@@ -166,10 +164,10 @@ class Where:
 
 def _comparison(where: str, left: str, sign: str, right: str) -> Comparison:
     """The comparison as one of a column with something."""
-    if _is_no_name(left):
+    if not left.isidentifier():
         left, right, sign = right, left, sign.translate(str.maketrans("<>", "><"))
     text = right.strip("\"'")
-    if _is_no_name(left):
+    if not left.isidentifier():
         problem = f"{left} and {right}: one must be a column"
     elif number := NUMBER.fullmatch(right):
         # Without a unit it is in the column's own.
@@ -185,10 +183,6 @@ def _comparison(where: str, left: str, sign: str, right: str) -> Comparison:
     else:
         return Comparison(left, sign, text, other=right)
     raise UserError(f"where {where!r}: {problem}")
-
-
-def _is_no_name(operand: str) -> bool:
-    return operand[0] in "\"'" or NUMBER.fullmatch(operand) is not None
 
 
 def _known(values: npt.NDArray[Any]) -> pd.Series:

@@ -23,6 +23,7 @@ from pareto.analysis.statistics.samples import Floats, Ints
 
 OF = ["model", "engine", "prefetch_asked", "allocator", "setup"]
 """The columns that are the same for all that has one noise floor."""
+_SAME = ["run", *CONDITION, "point", "treatment"]
 MEASURES = {"latency_s": "latency", "throughput_ips": "throughput"}
 
 
@@ -47,15 +48,14 @@ def floor_of(floors: Floors, row: Mapping[Any, Any] | pd.Series) -> Floor:
     """The floor of a row, by its values of `OF`; one without shares where none is known. A row of no engine (empty
     text) is of any: it has the greatest share of any engine.
     """
-    key = tuple(str(row[name]) for name in OF)
+    key = [str(row[name]) for name in OF]
     same = [
-        floor
+        floor.shares
         for of, floor in floors.items()
-        if all(own in (each, "") for own, each in zip(key[:2], of[:2], strict=True)) and key[2:] == of[2:]
+        if all(own in (each, "") for own, each in zip(key[:2], of[:2], strict=True)) and key[2:] == [*of[2:]]
     ]
-    names = {name for floor in same for name in floor.shares}
-    shares = {name: max(floor.shares.get(name, 0.0) for floor in same) for name in names}
-    return Floor(shares, sum(floor.comparisons for floor in same))
+    names = {name for shares in same for name in shares}
+    return Floor({name: max(shares.get(name, 0.0) for shares in same) for name in names})
 
 
 def floors(trials: pd.DataFrame, columns: Sequence[str] = tuple(MEASURES)) -> Floors:
@@ -70,77 +70,59 @@ def floors(trials: pd.DataFrame, columns: Sequence[str] = tuple(MEASURES)) -> Fl
     ok = trials.loc[stands(trials), [name for name in needed if name in trials]]
     crosses = ok["payload_bytes"] > 0 if "payload_bytes" in ok else pd.Series(True, index=ok.index)
     kinds = {name: transport(str(name)) for name in ok["backend"].unique()}
-    ok = ok.assign(treatment=ok["backend"].astype(object).map(kinds).where(crosses, ""))
+    ok = ok.assign(treatment=ok["backend"].astype(object).map(kinds).where(crosses, "")).dropna(subset=_SAME)
+    treatment = ok.groupby(_SAME, observed=True).ngroup()
+    name = pd.Series(pd.factorize(ok["backend"], sort=True)[0], ok.index)
+    several = name.groupby(treatment).transform("nunique") > 1
+    ok = ok.assign(number=treatment, name=name)[several]
+    ok["in_round"] = round_of(ok)
     result = {}
     for key, of_model in ok.groupby(OF, observed=True):
-        if pairs := list(_compared(of_model, wanted)):
-            freedom = sum(n for n, _ in pairs)
-            beyond = sum(n * excess for n, excess in pairs) / freedom
-            shares = dict(zip(wanted, np.sqrt(np.maximum(0.0, np.nan_to_num(beyond))), strict=True))
+        each = [(rows["name"].nunique() - 1, _excess(rows, wanted)) for _, rows in of_model.groupby("number")]
+        pairs = [(names, excess) for names, excess in each if np.isfinite(excess).any()]
+        if freedom := sum(names for names, _ in pairs):
+            beyond = np.nan_to_num(sum(names * excess for names, excess in pairs) / freedom)
+            shares = dict(zip(wanted, np.sqrt(np.maximum(0.0, beyond)), strict=True))
             result[tuple(map(str, key))] = Floor(shares, int(freedom))
     return result
 
 
-def _compared(ok: pd.DataFrame, columns: Sequence[str]) -> Iterator[tuple[int, Floats]]:
-    """The number of names beyond the first of each treatment with several, and each column's excess variance."""
-    same = ["run", *CONDITION, "point", "treatment"]
-    ok = ok.dropna(subset=same)
-    treatment = ok.groupby(same, observed=True).ngroup()
-    backend = pd.Series(pd.factorize(ok["backend"], sort=True)[0], ok.index)
-    several = backend.groupby(treatment).transform("nunique") > 1
-    if not several.any():
-        return
-    figures = [ok.loc[several, column].to_numpy(dtype=float) for column in columns]
-    in_round, name = round_of(ok[several]).to_numpy(), backend[several].to_numpy()
-    for rows in (
-        treatment[several].reset_index(drop=True).groupby(treatment[several].to_numpy()).indices.values()
-    ):
-        of_round, names = (np.unique(each[rows], return_inverse=True) for each in (in_round, name))
-        shape = (len(of_round[0]), len(names[0]))
-        place = of_round[1] * shape[1] + names[1]
-        excess = [_excess(_means(values[rows], place, shape)) for values in figures]
-        if any(np.isfinite(excess)):
-            yield shape[1] - 1, np.array(excess)
-
-
-def _means(values: Floats, place: Ints, shape: tuple[int, int]) -> Floats:
-    """The mean of the values at each place of rounds x names: of the names with values, in the rounds that all have."""
-    known = ~np.isnan(values)
-    size = shape[0] * shape[1]
-    with np.errstate(invalid="ignore"):
-        means = np.bincount(place[known], values[known], size) / np.bincount(place[known], minlength=size)
-    table = means.reshape(shape)
-    table = table[:, ~np.isnan(table).all(axis=0)]
-    return np.asarray(table[~np.isnan(table).any(axis=1)])
-
-
-def _excess(values: Floats) -> float:
-    """The variance between names' means less what rounds explain, of rounds x names; NaN with fewer than 2 rounds."""
-    if values.shape[0] < 2 or values.shape[1] < 2 or not (values > 0).all():
-        return np.nan
-    logs = np.log(values)
-    logs -= logs.mean(axis=1, keepdims=True)
-    means = logs.mean(axis=0)
-    rounds, names = logs.shape
-    between = float((means**2).sum()) / (names - 1)
-    within = float(((logs - means) ** 2).sum()) / ((rounds - 1) * (names - 1))
-    return float(between - within / rounds)
+def _excess(rows: pd.DataFrame, columns: Sequence[str]) -> Floats:
+    """The variance between the means of one treatment's names less what rounds explain, for each column; NaN with fewer
+    than 2 rounds that all names have that have any.
+    """
+    (_, rounds), (_, names) = (np.unique(rows[name], return_inverse=True) for name in ("in_round", "name"))
+    result = np.full(len(columns), np.nan)
+    for number, column in enumerate(columns):
+        table = np.full((rounds.max() + 1, names.max() + 1), np.nan)
+        table[rounds, names] = rows[column].to_numpy(dtype=float)
+        table = table[:, ~np.isnan(table).all(axis=0)]
+        table = table[~np.isnan(table).any(axis=1)]
+        if min(table.shape) < 2 or not (table > 0).all():
+            continue
+        logs = np.log(table)
+        logs -= logs.mean(axis=1, keepdims=True)
+        means, freedom = logs.mean(axis=0), table.shape[1] - 1
+        between = float((means**2).sum()) / freedom
+        within = float(((logs - means) ** 2).sum()) / ((len(table) - 1) * freedom)
+        result[number] = between - within / len(table)
+    return result
 
 
 def floor_sentences(known: Floors) -> Iterator[str]:
     """A line for each model, set up in one way, that has identical treatments."""
     for key, floor in known.items():
-        shown = {word: floor.shares[column] for column, word in MEASURES.items() if column in floor.shares}
-        head = f"noise floor of {_titled(key)}"
-        again = count(floor.comparisons, "comparison")
-        if any(share >= 0.0005 for share in shown.values()):
-            each = ", ".join(f"{100 * share:.2g} % in {word}" for word, share in shown.items())
+        shares = {word: floor.shares[column] for column, word in MEASURES.items() if column in floor.shares}
+        each = ", ".join(f"{100 * share:.2g} % in {word}" for word, share in shares.items())
+        floor_of_it = f"noise floor of {_titled(key)}"
+        again = f"({count(floor.comparisons, 'comparison')})"
+        if any(share >= 0.0005 for share in shares.values()):
             yield (
-                f"{head}: {each}: identical treatments differ by this much beyond what their rounds explain ({again}); "
-                "every probability includes it, and no difference that it can explain is called significant"
+                f"{floor_of_it}: {each}: identical treatments differ by this much beyond what their rounds explain "
+                f"{again}; every probability includes it, and no difference that it can explain is called significant"
             )
         else:
-            yield f"{head}: identical treatments differ by no more than their rounds explain ({again})"
+            yield f"{floor_of_it}: identical treatments differ by no more than their rounds explain {again}"
 
 
 class Level(NamedTuple):
@@ -167,29 +149,26 @@ def levels(trials: pd.DataFrame, request_variance: float, requests: float) -> li
     ok = trials[stands(trials, "latency") & (trials["latency_s"] > 0)]
     ok = ok.assign(log=np.log(ok["latency_s"]), start=ok["restart"].fillna(0) if "restart" in ok else 0)
     several = "testbed" in ok and ok.groupby("run")["testbed"].nunique().gt(1).any()
-    within = {
-        "runs": ("run", "there is one run"),
-        **({"testbeds": ("testbed", "each run has one")} if several else {}),
-        "starts of the workers": ("start", "in each run the workers were started once"),
-        "rounds": ("", "no cell was measured twice by the same workers"),
-    }
-    columns = [column for column, _ in within.values() if column]
+    within = [
+        ("runs", "run", "there is one run"),
+        *([("testbeds", "testbed", "each run has one")] if several else []),
+        ("starts of the workers", "start", "in each run the workers were started once"),
+        ("rounds", "", "no cell was measured twice by the same workers"),
+    ]
+    columns = [column for _, column, _ in within if column]
     nested = [ok.groupby([*CELL, *columns[:depth]], observed=True) for depth in range(len(columns) + 1)]
     squares = [(ok["log"] - groups["log"].transform("mean")).pow(2).sum() for groups in nested] + [0.0]
     sizes = [groups.ngroups for groups in nested] + [len(ok)]
     # A trial's median varies by itself, as its requests do.
     below = float(np.nan_to_num(np.pi / 2 * request_variance / requests))
-    found = [
-        Level("requests", request_variance, "" if np.isfinite(request_variance) else "no requests were kept")
-    ]
-    for place, (name, (_, only)) in reversed([*enumerate(within.items())]):
+    found = [Level("requests", request_variance, "" if request_variance >= 0 else "no requests were kept")]
+    for place, (name, _, only) in reversed([*enumerate(within)]):
         freedom = sizes[place + 1] - sizes[place]
         square = (squares[place] - squares[place + 1]) / freedom if freedom > 0 else np.nan
-        if np.isnan(square) or np.isnan(below):
-            why = only if np.isnan(square) else "each has one round, so that rounds and they are one"
-            found.append(Level(name, np.nan, why))
-        else:
-            found.append(Level(name, max(0.0, (square - below) * sizes[place + 1] / len(ok))))
+        variance = (square - below) * sizes[place + 1] / len(ok)
+        both = "each has one round, so that rounds and they are one"
+        why = only if np.isnan(square) else both if np.isnan(below) else ""
+        found.append(Level(name, variance if why else max(0.0, variance), why))
         below = below if np.isnan(square) and name != "rounds" else square
     return found[::-1]
 
@@ -199,17 +178,13 @@ def spread_sentences(trials: pd.DataFrame, runs: Sequence[Path]) -> Iterator[str
     files = request_files(runs)
     for key, of_model in trials.groupby(OF, observed=True):
         every = levels(of_model, *spread_within(files, of_model))
-        known = [level for level in every if np.isfinite(level.variance)]
-        total = sum(level.variance for level in known)
-        if len(known) > 1 and total:
+        known = {level.name: level.variance for level in every if not level.why}
+        if len(known) > 1 and (total := sum(known.values())):
             told = [
-                f"{100 * level.variance / total:.0f} % between {level.name} (a standard deviation of "
-                f"{100 * np.sqrt(level.variance):.2g} %)"
-                for level in known
+                f"{100 * variance / total:.0f} % between {name} (a standard deviation of {100 * variance**0.5:.2g} %)"
+                for name, variance in known.items()
             ]
-            unknown = [
-                f"between {level.name} it is not known, for {level.why}" for level in every if level.why
-            ]
+            unknown = [f"between {each.name} it is not known, for {each.why}" for each in every if each.why]
             yield f"spread of the latency of {_titled(key)}: {'; '.join([', '.join(told), *unknown])}"
 
 

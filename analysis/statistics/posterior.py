@@ -6,8 +6,7 @@ Each round measures every cell once. On a logarithmic scale
 
 and three things make few rounds honest where a bootstrap over them is not:
 
-- What a round shares is taken out (a median polish step; Tukey, "Exploratory Data Analysis", 1977): only differences
-  decide which competitor is better.
+- What a round shares is taken out (a median polish step; Tukey, "Exploratory Data Analysis", 1977).
 - The noise of a cell is not known from its few rounds alone. Its variance is moderated by those of all cells, as far
   as these agree (Smyth, "Linear models and empirical Bayes methods", Statistical Applications in Genetics and Molecular
   Biology 3, 2004), and the draws are Student's.
@@ -22,12 +21,13 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import digamma, polygamma
 
-from pareto.analysis.statistics.samples import Bools, Floats, Ints
+from pareto.analysis.statistics.samples import Floats, Ints
 
 SPREADS = 0.002 * 2.0 ** np.arange(11)
 """Standard deviations of the logarithms of competitors' figures, all equally likely before anything is measured: less
@@ -47,8 +47,7 @@ _ANYWHERE = 1e2
 """Variance of where all cells of a condition lie: nobody knows."""
 
 
-@dataclass(frozen=True)
-class Noise:
+class Noise(NamedTuple):
     """The noise of each cell and objective: `centre`, its figure without what rounds share, and its `variance` (logs).
 
     freedom: of each objective. correlation: objectives x objectives, of one trial's noise.
@@ -63,7 +62,7 @@ class Noise:
 def noise(logs: Floats) -> Noise:
     """The noise of rounds x cells x objectives, NaN where there is no trial."""
     count = np.count_nonzero(~np.isnan(logs), axis=0)
-    cells, objectives = logs.shape[1:]
+    cells = logs.shape[1]
     with np.errstate(invalid="ignore"):
         alone = _nanmedian(logs, axis=0)
         shared = _nanmedian(logs - alone, axis=1)[:, None]
@@ -71,12 +70,18 @@ def noise(logs: Floats) -> Noise:
         centre = _nanmedian(adjusted, axis=0)
         residual = adjusted - np.nansum(adjusted, axis=0) / np.maximum(count, 1)
     squares = np.nansum(residual**2, axis=0) * (cells / max(1, cells - 1))
-    variance, freedom = np.zeros((cells, objectives)), np.zeros(objectives)
-    for number in range(objectives):
-        of_one, free = moderated(squares[:, number], np.maximum(count[:, number] - 1, 0))
-        freedom[number] = free * (1 - 1 / cells)
-        variance[:, number] = of_one * _of_median(count[:, number])
-    return Noise(centre, variance, freedom, _correlation(residual))
+    each = [moderated(*of) for of in zip(squares.T, np.maximum(count - 1, 0).T, strict=True)]
+    variance = np.stack([of_one for of_one, _ in each], axis=1) * _of_median(count)
+    freedom = np.array([free for _, free in each]) * (1 - 1 / cells)
+
+    # Correlations are over all trials, each cell's in units of its own.
+    sizes = np.sqrt(np.nansum(residual**2, axis=0))
+    units = np.nan_to_num(residual / np.where(sizes > _TINY, sizes, np.inf))
+    sums = np.einsum("rci,rcj->ij", units, units)
+    roots = np.sqrt(np.maximum(np.diag(sums), _TINY))
+    correlation = sums / roots[:, None] / roots
+    np.fill_diagonal(correlation, 1.0)
+    return Noise(centre, variance, freedom, correlation)
 
 
 def moderated(squares: Floats, freedom: Ints) -> tuple[Floats, float]:
@@ -108,7 +113,7 @@ class Draws:
     error: Floats
     freedom: float
 
-    def of(self, cells: Bools) -> Draws:
+    def of(self, cells: Ints) -> Draws:
         """The draws of these cells alone."""
         return Draws(self.values[:, cells], self.error[cells], self.freedom)
 
@@ -121,13 +126,10 @@ class Draws:
         """
         if self.freedom < LEAST_FREEDOM:
             return np.full(len(shares), np.nan)
-        rivals = shares >= FAIR_CHANCE
-        errors = self.error.max(axis=1)
-        holds = errors <= TOO_NOISY
-        if rivals.any() and np.median(errors[rivals]) > TOO_NOISY:
-            holds[:] = False
+        rivals, errors = shares >= FAIR_CHANCE, self.error.max(axis=1)
+        too_noisy = rivals.any() and np.median(errors[rivals]) > TOO_NOISY
         clear = (shares < NO_CHANCE) | (shares > 1 - NO_CHANCE)
-        return np.where(holds | clear, shares, np.nan)
+        return np.where(clear | ((errors <= TOO_NOISY) & ~too_noisy), shares, np.nan)
 
 
 def draws(
@@ -165,14 +167,9 @@ def draws(
         return Draws(values, error, freedom)
     if freedom < 1:
         return None
-    rng = np.random.default_rng(seed)
-    possible = _posteriors(
-        middle[np.ix_(whole, noisy)],
-        variance[np.ix_(whole, noisy)],
-        seen.correlation[np.ix_(noisy, noisy)],
-        points[whole],
-        rng,
-    )
+    rng, at = np.random.default_rng(seed), np.ix_(whole, noisy)
+    correlation = seen.correlation[np.ix_(noisy, noisy)]
+    possible = _posteriors(middle[at], variance[at], correlation, points[whole], rng)
     mean = np.empty((count, *possible[0][0].shape))
     away = np.empty_like(mean)
     for number, (expected, root) in enumerate(possible):
@@ -210,17 +207,14 @@ def _of_median(rounds: Ints) -> Floats:
 
 def _scaled(measured: Floats, centre: Floats | None) -> tuple[Floats, Floats]:
     """Measured and centre as logarithms; an objective that is not above 0 everywhere as multiples of its usual size."""
-    middle = measured[0] if centre is None else centre
-    scaled, scaled_middle = measured.copy(), middle.astype(float).copy()
+    scaled = np.concatenate([measured, measured[:1] if centre is None else centre[None]])
     for number in range(measured.shape[2]):
-        of_one = measured[:, :, number]
-        if np.nanmin(of_one, initial=np.inf) > 0 and np.nanmin(middle[:, number], initial=np.inf) > 0:
-            scaled[:, :, number], scaled_middle[:, number] = np.log(of_one), np.log(middle[:, number])
-        else:
-            size = np.nanmean(np.abs(of_one)) if np.isfinite(of_one).any() else 1.0
-            scaled[:, :, number] /= size or 1.0
-            scaled_middle[:, number] /= size or 1.0
-    return scaled, scaled_middle
+        both, of_one = scaled[:, :, number], measured[:, :, number]
+        if np.nanmin(both, initial=np.inf) > 0:
+            scaled[:, :, number] = np.log(both)
+        elif np.isfinite(of_one).any():
+            scaled[:, :, number] /= np.nanmean(np.abs(of_one)) or 1.0
+    return scaled[:-1], scaled[-1]
 
 
 def _posteriors(
@@ -285,17 +279,6 @@ def _spreads(
     logs = -(size + misfits) / 2
     likely = np.exp(logs - logs.max())
     return [pairs[number] for number in rng.choice(len(pairs), DRAWN, p=likely / likely.sum())]
-
-
-def _correlation(residual: Floats) -> Floats:
-    """The correlation of the objectives' noise, over all trials, each cell's in units of its own."""
-    sizes = np.sqrt(np.nansum(residual**2, axis=0))
-    units = np.nan_to_num(residual / np.where(sizes > _TINY, sizes, np.inf))
-    sums = np.einsum("rci,rcj->ij", units, units)
-    roots = np.sqrt(np.maximum(np.diag(sums), _TINY))
-    correlation = sums / roots[:, None] / roots
-    np.fill_diagonal(correlation, 1.0)
-    return np.asarray(correlation)
 
 
 def _nanmedian(values: Floats, axis: int) -> Floats:

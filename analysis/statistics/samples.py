@@ -26,15 +26,12 @@ _OF_MAD, _OF_MEAN = 0.6745, 0.7979
 
 
 def interval(values: Sequence[float] | Floats) -> tuple[float, float] | None:
-    """The 95 % interval of the median of what the values were drawn from; None with fewer than 6 values.
+    """The 95 % interval of the median of what independent values without NaN were drawn from; None with fewer than 6.
 
     Order statistics, interpolated (Hettmansperger & Sheather, "Confidence intervals based on interpolated order
     statistics", Statistics & Probability Letters 4, 1986). How many of n values lie below the median is binomial with
     p = 1/2, whatever the distribution; so the k-th smallest and the k-th largest hold it with a known probability: of
-    the last pair with more than 95 % and the first with less, an interval is made that has 95 %. By simulation it holds
-    the median in 94 to 96 of 100 cases, with 6 to 60 values; a bootstrap (BCa) in 91 to 94.
-
-    `values` are independent and without NaN.
+    the last pair with more than 95 % and the first with less, an interval is made that has 95 %.
     """
     if len(values) < LEAST_VALUES:
         return None
@@ -88,9 +85,8 @@ def quantile(values: Sequence[float] | Floats, q: float, confidence: float = 0.9
 
 
 def quantile_interval(values: Floats, q: float) -> tuple[float, float]:
-    """The 95 % interval of the q-quantile of what the values were drawn from, by order statistics, whose ranks are
-    binomial whatever the distribution; NaN if they are fewer than `needed`. Values are independent and without NaN.
-    """
+    """The 95 % interval of the q-quantile of what independent values without NaN were drawn from, by order statistics;
+    NaN if they are fewer than `needed`."""
     if len(values) < needed(q):
         return math.nan, math.nan
     from scipy.stats import binom
@@ -101,12 +97,11 @@ def quantile_interval(values: Floats, q: float) -> tuple[float, float]:
 
 
 def flagged(values: Sequence[float] | Floats) -> Bools:
-    """Mask of the outliers, with a modified z-score over 3.5; none of fewer than `LEAST_VALUES`. They are reported
-    and never dropped.
+    """Mask of the outliers, which are reported and never dropped; none of fewer than `LEAST_VALUES`. NaN is no value.
 
-    The score is the distance from the median over the median absolute deviation, so that outliers do not hide each
-    other (Iglewicz & Hoaglin, "How to Detect and Handle Outliers", 1993). Where more than half of the values are
-    the same, it is over the mean absolute deviation. A NaN is no value, and not flagged.
+    The modified z-score, over 3.5, is the distance from the median over the median absolute deviation, so that outliers
+    do not hide each other (Iglewicz & Hoaglin, "How to Detect and Handle Outliers", 1993); over the mean absolute
+    deviation where more than half of the values are the same.
     """
     measured = np.asarray(values, dtype=float)
     known = measured[~np.isnan(measured)]
@@ -115,3 +110,34 @@ def flagged(values: Sequence[float] | Floats) -> Bools:
     away = np.abs(measured - np.median(known))
     spread = np.nanmedian(away) / _OF_MAD or np.nanmean(away) / _OF_MEAN
     return np.asarray(away > THRESHOLD * spread, dtype=bool)
+
+
+def share_interval(share: Floats, images: Floats) -> tuple[Floats, Floats]:
+    """The 95 % intervals of shares of so many images: their lower and upper ends; NaN where either is not known.
+
+    Wilson's score interval ("Probable inference, the law of succession, and statistical inference", Journal of the
+    American Statistical Association 22, 1927). It holds near 0 and 1, too: 200 of 200 images leave 98.1 to 100 %.
+    """
+    from scipy.special import ndtri
+
+    counted = np.where(images > 0, images, np.nan)
+    z = float(ndtri(1 - OUTSIDE))
+    middle = share + z * z / (2 * counted)
+    half = z * np.sqrt(share * (1 - share) / counted + (z / (2 * counted)) ** 2)
+    low, high = ((middle + sign * half) / (1 + z * z / counted) for sign in (-1, 1))
+    return np.maximum(0.0, low), np.minimum(1.0, high)
+
+
+def shares_differ(more: float, less: float, images: float, apart: float) -> bool:
+    """Whether two shares of the same images differ by more than chance explains: an exact test of their discordant
+    images at 5 % (McNemar, "Note on the sampling error of the difference between correlated proportions", Psychometrika
+    12, 1947). apart: the most that may be discordant, that is, count for one of the two only.
+    """
+    if not more > less:
+        return False
+    from scipy.stats import binom
+
+    lead = round((more - less) * images)
+    discordant = max(lead, round(apart * images))
+    for_more = (discordant + lead + 1) // 2
+    return bool(2 * binom.sf(for_more - 1, discordant, 0.5) < 2 * OUTSIDE)

@@ -2,10 +2,6 @@
 
 The rounds of many cells are one array: a row a cell, a column a round, NaN where a cell has no more rounds. The tests
 ask of ranks only, so nothing is assumed of the distribution.
-
-Many points are tested at once, and of 44 points without any difference two have p < 0.05. Holm's correction keeps the
-probability of calling *any* of them significant under 5 %, however the points depend on each other, as they do: a slow
-round slows all of them. Benjamini & Hochberg's promises less, and a result published of a single point needs more.
 """
 
 from __future__ import annotations
@@ -34,10 +30,11 @@ _Z = NormalDist().inv_cdf(1 - ALPHA / 2)
 
 
 def holm(p_values: Sequence[float] | Floats) -> Floats:
-    """The p-values corrected for their number: all of them right at once, at the level that one is compared with.
+    """The p-values corrected for their number: of 44 points without any difference two have p < 0.05.
 
     Step-down (Holm, "A simple sequentially rejective multiple test procedure", Scandinavian Journal of Statistics
-    6, 1979); it asks nothing of how the tests depend on each other. NaN is no test: it stays, and does not count.
+    6, 1979): the probability of calling *any* of them significant is under 5 %, however they depend on each other, as
+    they do: a slow round slows all points. NaN is no test: it stays, and does not count.
     """
     given = np.asarray(p_values, dtype=float)
     corrected = np.full(len(given), np.nan)
@@ -78,19 +75,16 @@ def alike(*tables: Floats) -> Iterator[tuple[Ints, tuple[Floats, ...]]]:
 
 def medians(table: Floats) -> Floats:
     """The median of each row; NaN without values."""
-    result = np.full(len(table), np.nan)
-    for members, (values,) in alike(table):
-        result[members] = np.median(values, axis=1)
-    return result
+    return np.asarray(pd.DataFrame(table).median(axis=1), dtype=float)
 
 
 def median_intervals(table: Floats) -> tuple[Floats, Floats]:
     """The median's 95 % interval of each row (`analysis.statistics.samples`); NaN with fewer than 6 values."""
-    low, high = np.full(len(table), np.nan), np.full(len(table), np.nan)
+    ends = np.full((2, len(table)), np.nan)
     for members, (values,) in alike(table):
         if values.shape[1] >= LEAST_VALUES:
-            low[members], high[members] = intervals(values)
-    return low, high
+            ends[:, members] = intervals(values)
+    return ends[0], ends[1]
 
 
 def relative(first: pd.Series, other: pd.Series) -> pd.Series:
@@ -99,13 +93,11 @@ def relative(first: pd.Series, other: pd.Series) -> pd.Series:
 
 
 def signed_rank(differences: Floats) -> Floats:
-    """p-values of pairs (Wilcoxon's signed-rank test, two-sided): a row a cell, a column a pair, NaN where it is none.
+    """p-values of pairs: a row a cell, a column a pair, NaN where it is none.
 
-    If nothing tells the two sides apart, each pair might as well have been the other way round: its difference
-    (`relative`) is symmetric about zero, which the test needs. A pair without a difference is left out; where all are
-    such, p is 1. NaN without pairs. Exact up to 50 pairs.
-
-    Source: Wilcoxon, "Individual comparisons by ranking methods", Biometrics Bulletin 1, 1945.
+    Two-sided (Wilcoxon, "Individual comparisons by ranking methods", Biometrics Bulletin 1, 1945). If nothing tells the
+    two sides apart, each pair might as well have been the other way round: its difference (`relative`) is symmetric
+    about zero, which the test needs. A pair without a difference is left out; where all are such, p is 1.
     """
     from scipy.stats import wilcoxon  # takes a second to import
 
@@ -117,12 +109,10 @@ def signed_rank(differences: Floats) -> Floats:
 
 
 def rank_sum(first: Floats, other: Floats) -> Floats:
-    """p-values of two samples that share no rounds (Mann & Whitney's test, two-sided): a row a cell, in any order.
+    """p-values of two samples that share no rounds, a row a cell; NaN where one has no rounds.
 
-    Exact up to 50 rounds without ties, else by the normal distribution, ties counted. NaN where one has no rounds.
-
-    Source: Mann & Whitney, "On a test of whether one of two random variables is stochastically larger than the other",
-    Annals of Mathematical Statistics 18, 1947.
+    Two-sided (Mann & Whitney, "On a test of whether one of two random variables is stochastically larger than the
+    other", Annals of Mathematical Statistics 18, 1947); with ties by the normal distribution.
     """
     from scipy.stats import mannwhitneyu  # takes a second to import
 
@@ -144,10 +134,8 @@ def correct(rows: pd.DataFrame) -> int:
 
     All are one family: corrected over every test of every measure. NaN stays.
     """
-    p_values = rows[[f"{measure}_p_value" for measure in MEASURES]].to_numpy(dtype=float).T
-    corrected = holm(p_values.ravel()).reshape(p_values.shape)
-    for measure, of_measure in zip(MEASURES, corrected, strict=True):
-        rows[f"{measure}_p_corrected"] = of_measure
+    p_values = rows[[f"{measure}_p_value" for measure in MEASURES]].to_numpy(dtype=float)
+    rows[[f"{measure}_p_corrected" for measure in MEASURES]] = holm(p_values.ravel()).reshape(p_values.shape)
     rows["tests"] = tests = int(np.count_nonzero(~np.isnan(p_values)))
     return tests
 
@@ -169,10 +157,10 @@ def rounds_needed(tests: int) -> int:
 
 
 def shifts(first: Floats, other: Floats) -> tuple[Floats, Floats, Floats]:
-    """The median of all differences other - first of each row, and the ends of its 95 % interval.
+    """The median of all differences other - first of each row, and the ends of its 95 % interval (Hodges & Lehmann,
+    "Estimates of location based on rank tests", Annals of Mathematical Statistics 34, 1963).
 
-    The interval is without 0 just where Mann & Whitney's test finds p < 0.05. NaN with too few rounds: under 4 in each.
-    Source: Hodges & Lehmann, "Estimates of location based on rank tests", Annals of Mathematical Statistics 34, 1963.
+    The interval is without 0 just where `rank_sum` finds p < 0.05. NaN with too few rounds: under 4 in each.
     """
     middle, low, high = (np.full(len(first), np.nan) for _ in range(3))
     for members, (one, two) in alike(first, other):
@@ -193,11 +181,9 @@ def shifts(first: Floats, other: Floats) -> tuple[Floats, Floats, Floats]:
 
 def _thinned(values: Floats) -> Floats:
     """Each row's values, or `MOST_ROUNDS` evenly spaced quantiles of them."""
-    n = values.shape[1]
-    if n <= MOST_ROUNDS:
-        return values
     shares = (np.arange(MOST_ROUNDS) + 0.5) / MOST_ROUNDS
-    return np.asarray(np.quantile(values, shares, axis=1, method="hazen").T)
+    many = values.shape[1] > MOST_ROUNDS
+    return np.asarray(np.quantile(values, shares, axis=1, method="hazen").T) if many else values
 
 
 @lru_cache

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -28,7 +28,7 @@ WORTH_REPORTING = 1.0
 """A drift of less, in percent over a run, changes no conclusion."""
 RESUME = f"--resume it with --until {UNSTEADY:.0%}"
 CHANCE = 0.02
-"""A point is left aside once it was on the front in no more than this share of the resamples."""
+"""A point is left aside once it was on the front in no more than this share of the draws."""
 FAIR_TRIAL = 2 * LEAST_VALUES
 """After this many rounds, a point that is valid in every other one has an interval."""
 MEASURES = {"latency": "s", "throughput": "ips"}
@@ -65,18 +65,12 @@ def drifts(trials: pd.DataFrame) -> pd.DataFrame:
     result: pd.DataFrame = pd.DataFrame(rows, columns=COLUMNS)
     result["p_corrected"] = significance.holm(result["p_value"].to_numpy(dtype=float))
     result["drifts"] = result["p_corrected"] <= significance.ALPHA
-    tests = int(result["p_value"].notna().sum())
-    result["note"] = [_why_not(rounds, tests) for rounds in result["rounds"]]
+    tests, rounds = int(result["p_value"].notna().sum()), result["rounds"].astype("int64")
+    least = rounds.clip(upper=20).map(lambda n: 2 * tests / math.factorial(n))
+    few = rounds.astype("str") + f" of the {LEAST_ROUNDS} rounds that a test needs"
+    many = f"{tests} tests are too many for " + rounds.astype("str") + " rounds: none can say that it drifts"
+    result["note"] = few.where(rounds < LEAST_ROUNDS, many.where(least > significance.ALPHA, ""))
     return result
-
-
-def _why_not(rounds: int, tests: int) -> str:
-    """The reason why no drift could be found, whatever the figures are; empty text where one could."""
-    if rounds < LEAST_ROUNDS:
-        return f"{rounds} of the {LEAST_ROUNDS} rounds that a test needs"
-    if 2 / math.factorial(min(rounds, 20)) * tests > significance.ALPHA:
-        return f"{tests} tests are too many for {rounds} rounds: none can say that it drifts"
-    return ""
 
 
 def _rounds(trials: pd.DataFrame, column: str) -> dict[int, Floats]:
@@ -89,20 +83,15 @@ def _rounds(trials: pd.DataFrame, column: str) -> dict[int, Floats]:
 
 def _trend(rounds: Floats) -> dict[str, float]:
     """A straight line's change over all rounds, and how likely chance is to order them as much."""
-    n, p_value = len(rounds), math.nan
-    change = 100 * math.expm1(_slope(rounds)) if n > 1 else math.nan
+    n, p_value, slope = len(rounds), math.nan, math.nan
     if n >= LEAST_ROUNDS:
         # No order among equals is a trend.
         p_value = 1.0 if np.ptp(rounds) == 0 else float(kendalltau(np.arange(n), rounds).pvalue)
-    return {"rounds": n, "change_percent": change, "p_value": p_value}
-
-
-def _slope(rounds: Floats) -> float:
-    """The rise of the Theil-Sen line over all rounds: of every pair, or of very many rounds of neighbours' medians."""
-    if len(rounds) > MOST_IN_PAIRS:
-        neighbours = np.arange(len(rounds)) * MOST_IN_PAIRS // len(rounds)
-        rounds = pd.Series(rounds).groupby(neighbours).median().to_numpy()
-    return float(theilslopes(rounds, np.linspace(0, 1, len(rounds))).slope)
+    if n > MOST_IN_PAIRS:
+        rounds = pd.Series(rounds).groupby(np.arange(n) * MOST_IN_PAIRS // n).median().to_numpy()
+    if n > 1:
+        slope = float(theilslopes(rounds, np.linspace(0, 1, len(rounds))).slope)
+    return {"rounds": n, "change_percent": 100 * math.expm1(slope), "p_value": p_value}
 
 
 def doubts(front: pd.DataFrame, drifting: pd.DataFrame) -> Iterator[Doubt]:
@@ -113,17 +102,33 @@ def doubts(front: pd.DataFrame, drifting: pd.DataFrame) -> Iterator[Doubt]:
     """
     measured = front[front["rounds"] > 0]
     once = measured[measured["rounds"] == 1]
-    if not once.empty:
+    if len(once):
         worst = once.loc[once["excluded"].idxmax()]
-        left_out = f", and at {cell_title(worst)} {_lacking(worst)}" if worst["excluded"] else ""
-        head = f"{_points(len(once), len(measured))} measured in one round{left_out}"
+        at = f", and at {cell_title(worst)} {_lacking(worst)}" if worst["excluded"] else ""
+        head = f"measured in one round: {len(once)} of {count(len(measured), 'point')}{at}"
         yield Doubt(head, "so that how steady the figures are is not known", (_more_rounds(worst),))
     # Figures with an interval, and those with the rounds' range alone, are not mixed.
-    has = pd.DataFrame({measure: halves(measured, measure).notna() for measure in MEASURES})
-    such = "" if has.any(axis=1).all() else " with an interval"
-    yield from _unsteady(measured, has, ("low", "high"), such)
+    has = halves(measured).notna()
     few = ~has[measured["rounds"] > 1]
-    yield from _unsteady(measured, few, ("least", "most"), " with too few rounds for an interval")
+    with_one = "" if has.any(axis=1).all() else " with an interval"
+    for known, such, ends, of, also in (
+        (has, with_one, ("low", "high"), "of its median at 95 %,", " with both figures"),
+        (few, " with too few rounds for an interval", ("least", "most"), "between its", ""),
+    ):
+        rows = measured.loc[known.index[known.any(axis=1)]]
+        off = halves(rows, *ends).where(known)
+        if (off > UNSTEADY).any(axis=None):
+            index, measure = off.stack().idxmax()
+            worst, size = rows.loc[index], float(off.loc[index, measure])
+            rounds = count(int(worst["rounds"]), "round")
+            # This figure may well count in those others.
+            rounds += f"{also} ({_lacking(worst)})" if worst["excluded"] else ""
+            more = _more_rounds(worst, size if ends[0] == "low" else math.nan)
+            yield Doubt(
+                f"unsteady: {(off > UNSTEADY).any(axis=1).sum()} of {count(len(rows), 'point')}{such}",
+                f"most of all the {measure} of {cell_title(worst)}: ±{100 * size:.0f} % {of} {rounds}",
+                (more, PROGRAMS, GOVERNOR, THROTTLE),
+            )
     known = measured[measured["outliers"].notna()]
     outliers, trials = known["outliers"].sum(), known["rounds"].sum()
     if outliers > OUTLYING * trials:
@@ -134,55 +139,27 @@ def doubts(front: pd.DataFrame, drifting: pd.DataFrame) -> Iterator[Doubt]:
             (PROGRAMS,),
         )
     found = drifting[drifting["drifts"].astype(bool) & (drifting["change_percent"].abs() >= WORTH_REPORTING)]
-    if not found.empty:
+    if len(found):
         worst = found.loc[found["change_percent"].abs().idxmax()]
-        also = f" (and {len(found) - 1} more of {len(drifting)})" if len(found) > 1 else ""
         yield Doubt(
             f"drift: {worst['measure']} of {condition_title(worst)} over {worst['backend']} went "
-            f"{worst['change_percent']:+.1f} % from the first round to the last of {worst['rounds']}{also}",
+            f"{worst['change_percent']:+.1f} % from the first round to the last of {worst['rounds']}"
+            f"{f' (and {len(found) - 1} more of {len(drifting)})' if len(found) > 1 else ''}",
             cures=("let the devices warm up", THROTTLE, AGAIN),
         )
 
 
-def halves(rows: pd.DataFrame, measure: str, low: str = "low", high: str = "high") -> pd.Series:
-    """The share of its median by which each row's measure may be off: the longer half of its interval.
+def halves(rows: pd.DataFrame, low: str = "low", high: str = "high") -> pd.DataFrame:
+    """The shares of its median by which each row's latency and throughput may be off: the longer half of its interval.
 
     NaN where it has none. low, high: which columns are its ends; `least` and `most` are those of the rounds' range.
     """
-    unit = MEASURES[measure]
-    median = rows[f"{measure}_{unit}"]
-    below, above = median - rows[f"{measure}_{low}_{unit}"], rows[f"{measure}_{high}_{unit}"] - median
-    share: pd.Series = np.maximum(below, above) / median
-    return share
-
-
-def _widest(off: pd.DataFrame) -> tuple[Any, str, float]:
-    """The largest of these shares, with its index and measure. One of them must be known."""
-    worst = off.max(axis=1).idxmax()
-    return worst, str(off.loc[worst].idxmax()), float(off.loc[worst].max())
-
-
-def _unsteady(
-    measured: pd.DataFrame, known: pd.DataFrame, ends: tuple[str, str], such: str
-) -> Iterator[Doubt]:
-    """A doubt on the figures that are known, if some are unsteady; such: which points they are of, in words."""
-    rows = measured.loc[known.index[known.any(axis=1)]]
-    off = pd.DataFrame({measure: halves(rows, measure, *ends).where(known[measure]) for measure in MEASURES})
-    unsteady = off[(off > UNSTEADY).any(axis=1)]
-    if unsteady.empty:
-        return
-    index, measure, size = _widest(unsteady)
-    worst, has_interval = rows.loc[index], ends[0] == "low"
-    rounds = count(int(worst["rounds"]), "round")
-    if worst["excluded"]:
-        # This figure may well count in those others.
-        rounds += f"{' with both figures' if has_interval else ''} ({_lacking(worst)})"
-    words = "of its median at 95 %," if has_interval else "between its"
-    yield Doubt(
-        f"{_points(len(unsteady), len(rows), such)} unsteady",
-        f"most of all the {measure} of {cell_title(worst)}: ±{100 * size:.0f} % {words} {rounds}",
-        (_more_rounds(worst, size if has_interval else math.nan), PROGRAMS, GOVERNOR, THROTTLE),
-    )
+    shares = {}
+    for measure, unit in MEASURES.items():
+        median = rows[f"{measure}_{unit}"]
+        below, above = median - rows[f"{measure}_{low}_{unit}"], rows[f"{measure}_{high}_{unit}"] - median
+        shares[measure] = np.maximum(below, above) / median
+    return pd.DataFrame(shares)
 
 
 def _more_rounds(row: pd.Series, size: float = math.nan) -> str:
@@ -198,15 +175,9 @@ def _more_rounds(row: pd.Series, size: float = math.nan) -> str:
     return f"--trials {more}, or {RESUME}" if more <= MOST_ROUNDS else too_many
 
 
-def _points(some: int, of: int, such: str = "") -> str:
-    """`2 of 4 points with an interval are`."""
-    every = {1: "the only point", 2: "both points"}.get(of, f"all {of} points")
-    return f"{f'{some} of {of} points' if some < of else every}{such} {'is' if some == 1 else 'are'}"
-
-
 def _lacking(row: pd.Series) -> str:
-    """`2 more lack a valid latency or throughput`: rounds of which not both figures count; one of them may."""
-    return f"{row['excluded']:.0f} more {'lacks' if row['excluded'] == 1 else 'lack'} a valid latency or throughput"
+    """`2 more without a valid latency or throughput`: rounds of which not both figures count; one of them may."""
+    return f"{row['excluded']:.0f} more without a valid latency or throughput"
 
 
 class Certainty(NamedTuple):
@@ -230,25 +201,23 @@ def certainty(front: pd.DataFrame, within: float) -> Certainty:
     """The certainty of all that may be on a front: are latency and throughput known within a share of their medians?
 
     front: as from `analysis.fronts.front.front`, over one run. A point may be on the front of its condition if it is
-    feasible and was on that of all backends in more than `CHANCE` of the resamples, or too few rounds tell. It is known
-    if neither end of either 95 % interval is farther from its median than `within` (0.05: 5 %), which needs
-    `LEAST_VALUES` rounds. A point that has as many and lacks latency or throughput is lost; one that is not known and
-    was valid in fewer than half of `FAIR_TRIAL` rounds is mostly invalid: neither is unsure, as it is not rounds that
-    it lacks.
+    feasible and was on that of all backends in more than `CHANCE` of the draws, or too few rounds tell. It is known if
+    neither end of either 95 % interval is farther from its median than `within` (0.05: 5 %), which needs `LEAST_VALUES`
+    rounds. A point that has as many and lacks latency or throughput is lost; one that is not known and was valid in
+    fewer than half of `FAIR_TRIAL` rounds is mostly invalid: neither is unsure, as it is not rounds that it lacks.
     """
-    tried = front["rounds"] + front["excluded"]
+    tried, off = front["rounds"] + front["excluded"], halves(front)
     name = cell_title if len(front[CONDITION].drop_duplicates()) > 1 else cell_name
     is_lost = front[["latency_s", "throughput_ips"]].isna().any(axis=1) & (tried >= LEAST_VALUES)
     may_be = ~(front["probability_all"] <= CHANCE) | front["on_front"].astype(bool)
-    off = pd.DataFrame({measure: halves(front, measure) for measure in MEASURES})
     chosen = front["feasible"].astype(bool) & may_be & ~is_lost
     unknown = chosen & ~(off <= within).all(axis=1)
     is_invalid = unknown & (tried >= FAIR_TRIAL) & (2 * front["rounds"] < tried)
     unsure = unknown & ~is_invalid
     widest = ""
     if off[unsure].notna().any(axis=None):
-        index, measure, size = _widest(off[unsure])
-        widest = f"{name(front.loc[index])} {measure} ±{100 * size:.1f} %"
+        index, measure = off[unsure].stack().idxmax()
+        widest = f"{name(front.loc[index])} {measure} ±{100 * off.loc[index, measure]:.1f} %"
     keys = front.loc[unsure, CONDITION[:-1]].astype("str").itertuples(index=False, name=None)
     return Certainty(
         rounds=int(tried.max()) if len(front) else 0,

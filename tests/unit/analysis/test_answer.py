@@ -10,9 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pareto.analysis.fronts.answer import MOST_STEPS, _steps, answers, known_after, summaries
+from pareto.analysis.fronts.answer import MOST_STEPS, answers, summaries
 from pareto.analysis.fronts.indicators import hypervolumes
 from pareto.analysis.runs.load import load
+from pareto.analysis.runs.points import CONDITION
 from tests.unit.example_run import trials, write
 
 Row = dict[str, Any]
@@ -108,15 +109,18 @@ def test_conditions_are_apart_and_points_where_nothing_crosses_are_one_cell(tmp_
 
 
 def test_it_is_known_from_when_it_stays_known() -> None:
-    shares = np.array([0.2, 1.0, 0.9, 0.995, 1.0])
-    assert known_after(shares, np.arange(5.0)) == 3
-    assert known_after(shares, np.arange(5.0), 0.1) == 0
-    assert math.isnan(known_after(shares[:3], np.arange(3.0)))
+    run = dict.fromkeys([*CONDITION, "run"], "")
+    shares, took_s = [0.2, 1.0, 0.9, 0.995, 1.0], np.arange(5.0)
+    of = pd.DataFrame({"hypervolume_share": shares, "took_s": took_s}).assign(**run)
+    assert summaries(of)["known_s"].tolist() == [3]
+    assert summaries(of.tail(2))["known_s"].tolist() == [3]
+    assert summaries(of.head(3))["known_s"].isna().all()
 
 
-def test_of_many_trials_the_last_is_among_those_that_are_looked_at() -> None:
-    assert _steps(5).tolist() == [0, 1, 2, 3, 4]
-    steps = _steps(100_000)
-    assert (steps[0], steps[-1]) == (0, 99_999)
-    assert len(steps) <= MOST_STEPS
-    assert (np.diff(steps) > 0).all()
+def test_of_many_trials_the_last_is_among_those_that_are_looked_at(tmp_path: Path) -> None:
+    rows = [row(point, number, 1.0 + point, 1.0) for number in range(40) for point in range(10)]
+    made = progress(tmp_path, rows)
+    assert (made["trials"].iloc[0], made["trials"].iloc[-1]) == (1, 400)
+    assert MOST_STEPS / 2 < len(made) <= MOST_STEPS
+    assert made["trials"].is_monotonic_increasing
+    assert made["trials"].is_unique

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from pareto.analysis.statistics.shares import differ, interval
 
 
