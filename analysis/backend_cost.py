@@ -34,7 +34,7 @@ class BackendCost:
     shaper_s: Floats = field(default_factory=lambda: np.empty(0))
 
     @property
-    def _arrays(self) -> dict[str, Floats]:
+    def figures(self) -> dict[str, Floats]:
         """Each figure by payload; NaN where nobody measured it."""
         unknown = np.full(len(self.payload_bytes), np.nan)
         figures = {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
@@ -45,13 +45,13 @@ class BackendCost:
         chosen = (self.link_s > 0) == waiting
         if not chosen.any():
             return self
-        arrays: dict[str, Any] = {name: value[chosen] for name, value in self._arrays.items()}
+        arrays: dict[str, Any] = {name: value[chosen] for name, value in self.figures.items()}
         return replace(self, **arrays)
 
     def and_of(self, other: BackendCost) -> BackendCost:
         """The same by the payloads of both."""
-        theirs = other._arrays
-        arrays: dict[str, Any] = {name: np.append(mine, theirs[name]) for name, mine in self._arrays.items()}
+        theirs = other.figures
+        arrays: dict[str, Any] = {name: np.append(mine, theirs[name]) for name, mine in self.figures.items()}
         return replace(self, **arrays)
 
     @property

@@ -8,10 +8,10 @@ A network profile is another thing: delay and rate of a link.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -31,9 +31,10 @@ Quartet = tuple[float, float, float, float]
 FACTS = "profile.json"
 WHOLE = "whole"
 """The name in the row of all units run as one stage."""
-TIMES = ("median_s", "low_s", "high_s", "least_s")
-OF_UNITS = ("flops", "parameters", "parameter_bytes", "activation_bytes")
-_OF_PAYLOADS = tuple(each.name for each in fields(BackendCost))[2:]
+TIMES = ["median_s", "low_s", "high_s", "least_s"]
+OF_WHOLE = ["outside_s", "after_pause_s", "energy_j"]
+OF_UNITS = ["flops", "parameters", "parameter_bytes", "activation_bytes"]
+_Known = TypeVar("_Known", "UnitTimes", "CodecTimes", BackendCost)
 _TEXTS = ("model", "graph_digest", "granularity", "input", "made_at", "backends_at")
 _SHAPE: dict[str, Any] = {
     **dict.fromkeys(_TEXTS, str),
@@ -96,9 +97,6 @@ class CodecTimes:
     decode_least_s: Floats
 
 
-_OF_CODECS = tuple(each.name for each in fields(CodecTimes))[3:]
-
-
 @dataclass(frozen=True, eq=False)
 class ModelProfile:
     """The facts and times of a model on the devices of a testbed, without any trial.
@@ -152,37 +150,34 @@ class ModelProfile:
 
     def of(self, role: str, batch_size: int) -> UnitTimes:
         """The times of a host at a batch size. Raises UserError."""
-        for times in self.times:
-            if (times.role, times.batch_size) == (role, batch_size):
-                return times
-        there = ", ".join(f"{times.role} at batch size {times.batch_size}" for times in self.times)
-        raise UserError(
-            f"the profile of {self.model} has no times of {role} at batch size {batch_size}: {there}"
-        )
+        key = {"role": role, "batch_size": batch_size}
+        return self._one(self.times, "times of", "{role} at batch size {batch_size}", key)
 
     def coding(self, role: str, batch_size: int, codec: str) -> CodecTimes:
         """The times and bytes of a codec on a host at a batch size. Raises UserError."""
-        for times in self.codecs:
-            if (times.role, times.batch_size, times.codec) == (role, batch_size, codec):
-                return times
-        there = ", ".join(dict.fromkeys(times.codec for times in self.codecs)) or "none"
-        raise UserError(
-            f"the profile of {self.model} has no times of the codec {codec} on {role} at batch size {batch_size}: it "
-            f"has {there}"
+        key = {"codec": codec, "role": role, "batch_size": batch_size}
+        return self._one(
+            self.codecs, "times of the codec", "{codec} on {role} at batch size {batch_size}", key
         )
 
     def cost(self, link: str, backend: str) -> BackendCost:
         """The cost of a backend on a link. Raises UserError."""
-        for cost in self.backends:
-            if (cost.link, cost.backend) == (link, backend):
-                return cost
-        there = ", ".join(f"{cost.backend} on {cost.link}" for cost in self.backends) or "nothing"
-        raise UserError(f"the profile of {self.model} has no cost of {backend} on {link}: it has {there}")
+        key = {"backend": backend, "link": link}
+        return self._one(self.backends, "cost of", "{backend} on {link}", key)
+
+    def _one(self, among: Sequence[_Known], what: str, words: str, key: Mapping[str, Any]) -> _Known:
+        """The one of them whose fields are these. Raises UserError, which says what there is."""
+        for each in among:
+            if key.items() <= vars(each).items():
+                return each
+        there = ", ".join(words.format_map(vars(each)) for each in among) or "none"
+        raise UserError(f"the profile of {self.model} has no {what} {words.format_map(key)}: it has {there}")
 
     def write(self, folder: Path, under: Path | None = None) -> tuple[Path, ...]:
-        """Write its files, each whole or not at all; their paths. under: as of `files.write`. Raises UserError."""
-        tables = [(PROFILE, self._unit_rows()), (BACKENDS, self._backend_rows())]
-        tables += [(CODECS, self._codec_rows())] if self.codecs else []
+        """Write its files, each whole or not at all; their paths. under: as of `files.write`, made where it lacks.
+        Raises UserError."""
+        tables = {PROFILE: self._unit_rows(), BACKENDS: [vars(each) | each.figures for each in self.backends]}
+        tables |= {CODECS: map(_codec_rows, self.codecs)} if self.codecs else {}
         facts = {
             **{name: getattr(self, name) for name in _TEXTS},
             "input_bytes": self.points[0][1],
@@ -190,139 +185,135 @@ class ModelProfile:
             "hosts": {role: dict(each) for role, each in self.hosts.items()},
         }
         try:
-            texts = {table.file: _csv(table.columns, rows) for table, rows in tables}
+            (under or folder).mkdir(parents=True, exist_ok=True)
+            texts = {table.file: _csv(table, rows) for table, rows in tables.items()}
             texts[FACTS] = json.dumps(facts, indent=1) + "\n"
             return tuple(files.write(folder / name, text, under=under) for name, text in texts.items())
         except OSError as error:
             raise UserError(f"cannot write the profile into {folder}: {error.strerror}") from None
 
     def _unit_rows(self) -> Iterator[dict[str, Any]]:
-        totals = {name: getattr(self, name).sum() for name in OF_UNITS}
+        """Columns of each device's rows, the first of which is of the whole."""
+        last = len(self.units)
+        work = {name: (each := getattr(self, name), each.sum()) for name in OF_UNITS}
         for times in self.times:
-            known = {name: getattr(times, name) for name in ("device", "batch_size", "threads", "cpu")}
-            same = {"host": times.role, **known}
-            of_whole = {name: getattr(times, name) for name in ("outside_s", "after_pause_s", "energy_j")}
-            whole = dict(zip(TIMES, times.whole_s, strict=True)) | totals | of_whole
-            peaks = times.peak_bytes if len(times.peak_bytes) else np.full(len(self.units), np.nan)
-            yield {**same, "unit": 0, "unit_name": WHOLE, **whole, "peak_bytes": peaks.max()}
-            for number, (name, payload_bytes) in enumerate(self.points[1:]):
-                figures = {column: getattr(times, column)[number] for column in TIMES}
-                figures |= {column: getattr(self, column)[number] for column in OF_UNITS}
-                figures |= {"payload_bytes": payload_bytes, "peak_bytes": peaks[number]}
-                yield {**same, "unit": number + 1, "unit_name": name, **figures}
-
-    def _backend_rows(self) -> Iterator[dict[str, Any]]:
-        for cost in self.backends:
-            unknown = np.full(len(cost.payload_bytes), np.nan)
-            arrays = [getattr(cost, name) for name in _OF_PAYLOADS]
-            for figures in zip(*(each if len(each) else unknown for each in arrays), strict=True):
-                yield dict(zip(BACKENDS.columns, (cost.link, cost.backend, *figures), strict=True))
-
-    def _codec_rows(self) -> Iterator[dict[str, Any]]:
-        for times in self.codecs:
-            same = {"host": times.role, "batch_size": times.batch_size, "codec": times.codec}
-            for point in np.flatnonzero(np.isfinite(times.encode_s)):
-                figures = {name: getattr(times, name)[point] for name in _OF_CODECS}
-                yield {**same, "point": str(point), **figures}
+            peaks = times.peak_bytes if len(times.peak_bytes) else np.full(last, np.nan)
+            of_units = {
+                name: (getattr(times, name), whole) for name, whole in zip(TIMES, times.whole_s, strict=True)
+            }
+            of_units |= {
+                **work,
+                "peak_bytes": (peaks, peaks.max()),
+                "payload_bytes": (self.payload_bytes[1:], np.nan),
+            }
+            yield {
+                **{"host": times.role, "unit": range(last + 1), "unit_name": [WHOLE, *self.units]},
+                **{name: getattr(times, name) for name in ("device", "batch_size", "threads", "cpu")},
+                **{name: [getattr(times, name), *[np.nan] * last] for name in OF_WHOLE},
+                **{name: [whole, *units] for name, (units, whole) in of_units.items()},
+            }
 
 
-def _csv(columns: Sequence[str], rows: Iterator[dict[str, Any]]) -> str:
-    """Rows as CSV with every digit: counts of operations have more than nine."""
-    table = spreadsheet(pd.DataFrame(list(rows), columns=list(columns)))
-    return str(table.to_csv(index=False, lineterminator="\n"))
+def _codec_rows(times: CodecTimes) -> dict[str, Any]:
+    """Columns of a codec's rows, one for each point where it is used."""
+    used = np.flatnonzero(np.isfinite(times.encode_s))
+    columns = {
+        name: value[used] if isinstance(value, np.ndarray) else value for name, value in vars(times).items()
+    }
+    return {**columns, "host": times.role, "point": used.astype(str)}
+
+
+def _csv(table: Table, rows: Iterable[Mapping[str, Any]]) -> str:
+    """Rows, by columns, as CSV with every digit: counts of operations have more than nine."""
+    frames = [pd.DataFrame(each, columns=list(table.columns)) for each in rows]
+    frame = pd.concat(frames) if frames else pd.DataFrame(columns=list(table.columns))
+    return str(spreadsheet(frame).to_csv(index=False, lineterminator="\n"))
 
 
 def read(folder: Path) -> ModelProfile:
     """The model profile in a folder, which anybody may have made. Raises UserError, one line."""
-    path = folder / FACTS
+    facts, path = _facts(folder / FACTS), folder / PROFILE.file
+    units = _frame(folder, PROFILE, []).fillna({"outside_s": 0.0, "after_pause_s": 0.0, "payload_bytes": 0.0})
+    if units.empty:
+        raise UserError(f"{path} has no rows")
+    groups = {
+        key: group.sort_values("unit") for key, group in units.groupby(["host", "batch_size"], sort=False)
+    }
+    first = next(iter(groups.values()))
+    for (role, batch_size), group in groups.items():
+        if list(group["unit"]) != list(range(len(first))) or len(first) < 2:
+            raise UserError(f"{path}: {role} at batch size {batch_size} must have each unit once, from 0 on")
+        if list(group["unit_name"]) != list(first["unit_name"]):
+            raise UserError(f"{path}: its hosts have different units")
+        if group[TIMES].isna().any(axis=None) or first[OF_UNITS].isna().any(axis=None):
+            raise UserError(f"{path}: {role} at batch size {batch_size} lacks figures of a unit")
+    of_units = first.iloc[1:]
+    points = [
+        ("input", facts["input_bytes"]),
+        *zip(of_units["unit_name"], of_units["payload_bytes"], strict=True),
+    ]
+    return ModelProfile(
+        **{name: facts[name] for name in (*_TEXTS, "hosts")},
+        points=tuple((str(name), int(nbytes)) for name, nbytes in points),
+        result_bytes=int(facts["result_bytes"]),
+        **{name: of_units[name].to_numpy(dtype=np.float64) for name in OF_UNITS},
+        times=tuple(map(_times, groups.values())),
+        backends=tuple(_costs(folder)),
+        codecs=tuple(_codecs(folder, len(points))) if reading.is_there(folder, CODECS) else (),
+    )
+
+
+def _facts(path: Path) -> dict[str, Any]:
     try:
-        content = read_json(path)
+        facts, faults = fitting({"backends_at": "", **read_json(path)}, _SHAPE)
     except FileNotFoundError:
-        raise UserError(f"{folder} is not a model profile: there is no {FACTS}") from None
+        raise UserError(f"{path.parent} is not a model profile: there is no {path.name}") from None
     except files.StoreError:
         raise
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or one_line(error)
         raise UserError(f"{path} is not a model profile: {why}") from None
-    facts, faults = fitting({"backends_at": "", **content}, _SHAPE)
     if missing := [name for name in _SHAPE if facts.get(name) is None]:
         raise UserError(
             f"{path} is not a model profile: {(faults or missing)[0]} is missing, or not what it must be"
         )
-    for name in _TEXTS:
-        if not facts[name].isprintable():
-            raise UserError(f"{path}: {name} has characters that cannot be seen")
-    units, path = _frame(folder, PROFILE), folder / PROFILE.file
-    if units.empty:
-        raise UserError(f"{path} has no rows")
-    groups = [
-        (key, group.sort_values("unit")) for key, group in units.groupby(["host", "batch_size"], sort=False)
-    ]
-    first = groups[0][1]
-    for (role, batch_size), group in groups:
-        if list(group["unit"]) != list(range(len(first))) or len(first) < 2:
-            raise UserError(f"{path}: {role} at batch size {batch_size} must have each unit once, from 0 on")
-        if list(group["unit_name"]) != list(first["unit_name"]):
-            raise UserError(f"{path}: its hosts have different units")
-        unmeasured = group[list(TIMES)].isna().any(axis=None)
-        if unmeasured or first[[*OF_UNITS]].isna().any(axis=None):
-            raise UserError(f"{path}: {role} at batch size {batch_size} lacks figures of a unit")
-    of_units = first.iloc[1:]
-    payloads = of_units["payload_bytes"].fillna(0)
-    points = [("input", facts["input_bytes"]), *zip(of_units["unit_name"], payloads, strict=True)]
-    return ModelProfile(
-        **{name: facts[name] for name in _TEXTS},
-        points=tuple((str(name), int(nbytes)) for name, nbytes in points),
-        result_bytes=int(facts["result_bytes"]),
-        **{name: of_units[name].to_numpy(dtype=np.float64) for name in OF_UNITS},
-        times=tuple(_times(group) for _, group in groups),
-        backends=tuple(_costs(folder)),
-        hosts=facts["hosts"],
-        codecs=tuple(_codecs(folder, len(points))) if reading.is_there(folder, CODECS) else (),
-    )
+    if hidden := [name for name in _TEXTS if not facts[name].isprintable()]:
+        raise UserError(f"{path}: {hidden[0]} has characters that cannot be seen")
+    return facts
 
 
 def _times(rows: pd.DataFrame) -> UnitTimes:
     whole, units = rows.iloc[0], rows.iloc[1:]
-    peak = units["peak_bytes"].to_numpy(dtype=np.float64)
+    known: dict[str, Any] = {name: int(whole[name]) for name in ("batch_size", "threads")}
+    known |= {name: float(whole[name]) for name in ("cpu", *OF_WHOLE)}
+    known |= {name: units[name].to_numpy(dtype=np.float64) for name in (*TIMES, "peak_bytes")}
+    if np.isnan(known["peak_bytes"]).all():
+        del known["peak_bytes"]
     return UnitTimes(
-        role=str(whole["host"]),
-        device=str(whole["device"]),
-        batch_size=int(whole["batch_size"]),
-        threads=int(whole["threads"]),
-        cpu=float(whole["cpu"]),
-        **{name: units[name].to_numpy(dtype=np.float64) for name in TIMES},
-        whole_s=tuple(float(whole[name]) for name in TIMES),  # type: ignore[arg-type]
-        outside_s=float(np.nan_to_num(whole["outside_s"])),
-        peak_bytes=np.empty(0) if np.isnan(peak).all() else peak,
-        energy_j=float(whole["energy_j"]),
-        after_pause_s=float(np.nan_to_num(whole["after_pause_s"])),
+        str(whole["host"]), str(whole["device"]), **known, whole_s=tuple(whole[TIMES].astype(float))
     )
 
 
 def _costs(folder: Path) -> Iterator[BackendCost]:
-    frame = _frame(folder, BACKENDS)
-    if frame[["payload_bytes", "trip_s", "link_s"]].isna().any(axis=None):
-        raise UserError(f"{folder / BACKENDS.file}: a payload lacks a figure")
+    frame = _frame(folder, BACKENDS, ["payload_bytes", "trip_s", "link_s"])
     for (link, backend), group in frame.groupby(["link", "backend"], sort=False):
-        figures = (group[name].to_numpy(dtype=np.float64) for name in _OF_PAYLOADS)
-        yield BackendCost(str(link), str(backend), *figures)
+        yield BackendCost(str(link), str(backend), *group.iloc[:, 2:].to_numpy(dtype=np.float64).T)
 
 
 def _codecs(folder: Path, points: int) -> Iterator[CodecTimes]:
-    frame, path = _frame(folder, CODECS), folder / CODECS.file
-    if frame[["wire_bytes", "encode_s", "encode_least_s"]].isna().any(axis=None):
-        raise UserError(f"{path}: a codec lacks a figure")
+    frame, path = _frame(folder, CODECS, ["wire_bytes", "encode_s", "encode_least_s"]), folder / CODECS.file
     if not frame["point"].isin([str(point) for point in range(points - 1)]).all():
         raise UserError(f"{path}: its points are 0 to {points - 2}")
     for (role, batch_size, codec), group in frame.groupby(["host", "batch_size", "codec"], sort=False):
         if group["point"].duplicated().any():
             raise UserError(f"{path}: {codec} on {role} at batch size {batch_size} has a point twice")
-        arrays = np.full((len(_OF_CODECS), points), np.nan)
-        arrays[:, group["point"].astype(int)] = group[[*_OF_CODECS]].to_numpy(dtype=np.float64).T
-        yield CodecTimes(str(role), int(batch_size), str(codec), *arrays)
+        figures = group.set_index(group.pop("point").astype(int)).iloc[:, 3:].reindex(range(points))
+        yield CodecTimes(str(role), int(batch_size), str(codec), *figures.to_numpy(dtype=np.float64).T)
 
 
-def _frame(folder: Path, table: Table) -> pd.DataFrame:
+def _frame(folder: Path, table: Table, needed: Sequence[str]) -> pd.DataFrame:
+    """A table's rows. Raises UserError where one lacks a needed figure."""
     frame: pd.DataFrame = reading.read(folder, table)[0].to_pandas()
+    if frame[[*needed]].isna().any(axis=None):
+        raise UserError(f"{folder / table.file}: a row lacks a figure: {', '.join(needed)}")
     return frame

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,8 +15,7 @@ import pandas as pd
 
 from pareto.analysis.model_profile import ModelProfile, read
 from pareto.analysis.naming import NONE, SIMULATED, cell_title, condition_title, count, transport
-from pareto.analysis.prediction import forecast
-from pareto.analysis.prediction.forecast import Slack
+from pareto.analysis.prediction.forecast import Case, Forecasts, Slack
 from pareto.analysis.prediction.network import Network, networks
 from pareto.analysis.runs.manifest import directions, section, within
 from pareto.analysis.runs.points import CELL, CONDITION, EAGER, cuts
@@ -31,11 +31,6 @@ MOST = 64
 """Profiles that are read of a run."""
 OBJECTIVES = {"latency": "latency_s", "throughput": "throughput_ips"}
 """By objective, the column of its figure."""
-_INTERVALS = {
-    "latency": ("latency_low_s", "latency_high_s"),
-    "throughput": ("throughput_low_ips", "throughput_high_ips"),
-}
-_BOUNDS = {"latency": "least_latency_s", "throughput": "most_throughput_ips"}
 COLUMNS = (
     *(*CELL, "point_name", "latency_s", "predicted_latency_s", "latency_error", "latency_off"),
     *("least_latency_s", "throughput_ips", "predicted_throughput_ips", "throughput_error", "throughput_off"),
@@ -118,20 +113,6 @@ def unused(profiles: Sequence[ModelProfile], manifests: Sequence[Mapping[str, An
             )
 
 
-def links(manifests: Sequence[Mapping[str, Any]], netem: str, number: int) -> list[str]:
-    """The profile of each of so many links, under the name that trials have for all of them together."""
-    listed = next((names for run in manifests if (names := within(run, "networks", netem))), None) or [netem]
-    return list(listed) * number if len(listed) == 1 else list(listed)
-
-
-def _nearest(network: Network, name: str, manifests: Sequence[Mapping[str, Any]]) -> Network:
-    """The network with the least delays that its profile's jitter allows."""
-    ways = zip(*(directions(run, name) for run in manifests), strict=True)
-    out_s, back_s = (max(way.get("jitter_s") or 0.0 for way in of_runs) for of_runs in ways)
-    delays_s = max(0.0, network.delay_s - out_s), max(0.0, network.delay_back_s - back_s)
-    return replace(network, delay_s=delays_s[0], delay_back_s=delays_s[1])
-
-
 def compared(
     rows: pd.DataFrame, profiles: Sequence[ModelProfile], manifests: Sequence[Mapping[str, Any]]
 ) -> pd.DataFrame:
@@ -142,65 +123,70 @@ def compared(
     its interval. A point without one of both figures has no error of that. beyond_bound: the objectives measured better
     than the forecast's bound, which cannot be.
     """
-    made, by = [], ["netem", "batch_size", "codec", "in_flight_asked", "backend"]
+    made = [pd.DataFrame(columns=list(COLUMNS))]
+    by = ["netem", "batch_size", "codec", "in_flight_asked", "backend"]
     # A profile times units in eager.
     measured = rows[rows["engine"] == EAGER].dropna(subset=list(OBJECTIVES.values()), how="all")
     # Without the rows that stand for a cell of another codec, which was measured once: none's come first.
+    measured = measured.sort_values("codec", key=lambda codec: codec != NONE, kind="stable")
     figures = [*(name for name in CELL if name != "codec"), *OBJECTIVES.values()]
-    plain = measured["codec"].eq(NONE)
-    measured = pd.concat([measured[plain], measured[~plain]])
+    known, slack = networks(manifests, strict=False), _widest(manifests)
     for profile in profiles:
-        if unfit(profile, manifests):
-            continue
         own = measured[measured["model"] == profile.model].drop_duplicates(figures)
-        for _, group in own.groupby(by, sort=False, observed=True):
-            if (frame := _compared(group, profile, manifests)) is not None:
-                made.append(frame)
-    if not made:
-        return pd.DataFrame(columns=list(COLUMNS))
-    return pd.concat(made, ignore_index=True)[list(COLUMNS)]
+        groups = own.groupby(by, sort=False, observed=True) if not unfit(profile, manifests) else ()
+        for (netem, batch_size, codec, depth, named), group in groups:
+            splits = np.array([cuts(point) for point in group["point"]])
+            names = next((names for run in manifests if (names := within(run, "networks", netem))), [netem])
+            names = names * splits.shape[1] if len(names) == 1 else names
+            if not known.keys() >= set(names):
+                continue
+            # Where nothing crosses any backend will do.
+            backend = next((cost.backend for cost in profile.backends), "") if named == NONE else named
+            usual = [known[name] for name in names]
+            best = [_nearest(known[name], name, manifests) for name in names]
+            case = Case(netem, usual, best, int(batch_size), str(depth), slack, str(codec))
+            with suppress(UserError):  # the profile does not know it
+                said = Forecasts(profile, case, transport(backend)).of(splits)
+                made.append(_beside(group, said).assign(profile_made_at=profile.made_at)[list(COLUMNS)])
+    return pd.concat(made[1:] or made, ignore_index=True)
 
 
-def _compared(
-    group: pd.DataFrame, profile: ModelProfile, manifests: Sequence[Mapping[str, Any]]
-) -> pd.DataFrame | None:
-    """The rows of one condition and backend; None where the profile, or the arithmetic, does not know them."""
-    first = group.iloc[0]
-    splits = np.array([cuts(point) for point in group["point"]])
-    names = links(manifests, str(first["netem"]), splits.shape[1])
-    known = networks(manifests, strict=False)
-    if not all(name in known for name in names):
-        return None
-    # Where nothing crosses any backend will do.
-    named = str(first["backend"])
-    backend = next((cost.backend for cost in profile.backends), "") if named == NONE else named
-    # The widest tolerances of the runs.
+def _widest(manifests: Iterable[Mapping[str, Any]]) -> Slack:
+    """The widest tolerances of the runs."""
     options = {"rate": "tolerance", "rtt": "rtt_tolerance", "rtt_floor_s": "rtt_floor"}
-    slack = {
-        field: max([usual, *(within(run, "sweep", options[field]) or 0.0 for run in manifests)])
-        for field, usual in vars(Slack()).items()
+    asked = [
+        {field: within(run, "sweep", name) or 0.0 for field, name in options.items()} for run in manifests
+    ]
+    return Slack(**{field: max(each[field] for each in (vars(Slack()), *asked)) for field in options})
+
+
+def _nearest(network: Network, name: str, manifests: Sequence[Mapping[str, Any]]) -> Network:
+    """The network with the least delays that its profile's jitter allows."""
+    ways = zip(*(directions(run, name) for run in manifests), strict=True)
+    out_s, back_s = (max(way.get("jitter_s") or 0.0 for way in of_runs) for of_runs in ways)
+    delays_s = max(0.0, network.delay_s - out_s), max(0.0, network.delay_back_s - back_s)
+    return replace(network, delay_s=delays_s[0], delay_back_s=delays_s[1])
+
+
+def _beside(group: pd.DataFrame, said: Mapping[str, Floats]) -> pd.DataFrame:
+    """The rows of one condition and backend, with their forecasts beside them."""
+    predicted = {
+        f"predicted_{name}" if name in OBJECTIVES.values() else name: of for name, of in said.items()
     }
-    try:
-        said = forecast.of(
-            profile, splits, [known[name] for name in names], transport(backend), int(first["batch_size"]),
-            str(first["in_flight_asked"]), at_best=[_nearest(known[name], name, manifests) for name in names],
-            slack=Slack(**slack), codec=str(first["codec"]),
-        )  # fmt: skip
-    except UserError:
-        return None
-    figures = {
-        f"predicted_{name}" if name in OBJECTIVES.values() else name: of for name, of in vars(said).items()
-    }
-    made = group.assign(**figures, profile_made_at=profile.made_at, expected="", beyond_bound="")
+    made = group.assign(**predicted, expected="", beyond_bound="")
     for objective, column in OBJECTIVES.items():
-        predicted, spread = made[f"predicted_{column}"], 2 * made[f"{objective}_error"]
-        made[f"{objective}_off"] = predicted / made[column] - 1
-        low, high = (made[end].fillna(made[column]) for end in _INTERVALS[objective])
-        expected = (predicted * (1 - spread) <= high) & (predicted * (1 + spread) >= low)
-        bound = made[_BOUNDS[objective]]
-        beyond = made[column] < bound if objective == "latency" else made[column] > bound
+        unit = column.removeprefix(objective)
+        figure, said_to_be, spread = made[column], made[f"predicted_{column}"], 2 * made[f"{objective}_error"]
+        made[f"{objective}_off"] = said_to_be / figure - 1
+        low, high = (made[f"{objective}_{end}{unit}"].fillna(figure) for end in ("low", "high"))
+        expected = (said_to_be * (1 - spread) <= high) & (said_to_be * (1 + spread) >= low)
+        beyond = (
+            figure < made["least_latency_s"]
+            if objective == "latency"
+            else figure > made["most_throughput_ips"]
+        )
         for name, flags in (("expected", expected), ("beyond_bound", beyond)):
-            made[name] += [f",{objective}" if flag else "" for flag in flags]
+            made[name] += flags.map({True: f",{objective}", False: ""})
     return made.assign(**{name: made[name].str.removeprefix(",") for name in ("expected", "beyond_bound")})
 
 

@@ -11,15 +11,15 @@ truth was measured: `analysis.prediction.compared`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from itertools import pairwise
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from pareto.analysis.backend_cost import BackendCost
-from pareto.analysis.model_profile import ModelProfile, UnitTimes
-from pareto.analysis.prediction.choose import Chain
-from pareto.analysis.prediction.formula import Conditions
+from pareto.analysis.model_profile import ModelProfile
+from pareto.analysis.prediction import formula
+from pareto.analysis.prediction.formula import Chain, Conditions, Payloads, Values, at
 from pareto.analysis.prediction.network import Network
 from pareto.analysis.runs.points import EAGER, of_role
 from pareto.analysis.statistics.samples import Floats, Ints
@@ -75,19 +75,36 @@ class Slack:
     rtt_floor_s: float = 0.0003
 
 
-@dataclass(frozen=True, eq=False)
-class Forecast:
-    """The forecast of each split: seconds with one request in flight, images a second with many.
+@dataclass(frozen=True)
+class Case:
+    """The case in which splits are compared: the links, in order from the edge, and how they are used.
 
-    latency_error, throughput_error: a standard deviation, as a share. least_latency_s, most_throughput_ips: the bound.
+    usual, at_best: each link as it is, and with the least delay and the greatest rate that it has at any time. slack:
+    how far it may be off even so. codec: what payloads go through.
     """
 
-    latency_s: Floats
-    throughput_ips: Floats
-    latency_error: Floats
-    throughput_error: Floats
-    least_latency_s: Floats
-    most_throughput_ips: Floats
+    netem: str
+    usual: Sequence[Network]
+    at_best: Sequence[Network]
+    batch_size: int = 1
+    in_flight: str = AUTO
+    slack: Slack = Slack()
+    codec: str = NONE
+
+    @property
+    def hosts(self) -> int:
+        return len(self.usual) + 1
+
+
+FIGURES = (
+    "latency_s",
+    "throughput_ips",
+    "latency_error",
+    "throughput_error",
+    "least_latency_s",
+    "most_throughput_ips",
+)
+"""The figures of a forecast: with one request in flight, and with many; standard deviations, as shares; bounds."""
 
 
 def roles(hosts: int) -> tuple[str, ...]:
@@ -95,290 +112,226 @@ def roles(hosts: int) -> tuple[str, ...]:
     return ("edge", *(f"middle{number}" for number in range(1, hosts - 1)), "server")
 
 
-def chain(
-    profile: ModelProfile,
-    networks: Sequence[Network],
-    backend: str,
-    batch_size: int = 1,
-    in_flight: str = AUTO,
-    codec: str = NONE,
-) -> Chain:
-    """A model's times and bytes on a chain with these links, in order from the edge. Raises UserError."""
-    names = roles(len(networks) + 1)
-    times = [profile.of(role, batch_size) for role in names]
-    encode_s, decode_s, payload_bytes = _coding(profile, names, batch_size, codec)
-    until_s = np.array([_until(_scale(each) * each.median_s) for each in times])
-    costs = _costs(profile, networks, backend)
-    added = [
-        cost.fixed_s
-        + cost.per_byte_s * payload_bytes
-        + _resending_s(cost, network, payload_bytes)
-        + _awake_s(times[link], times[link + 1], until_s[0], link)
-        for link, (network, cost) in enumerate(costs)
-    ]
-    sending = [
-        _sending_s(cost, payload_bytes, near.cpu) for near, (_, cost) in zip(times, costs, strict=False)
-    ]
-    near_s, far_s = zip(*sending, strict=True)
-    cores = [int(core) for name in names if (core := profile.hosts.get(name, {}).get("core")) is not None]
-    shared = len(cores) == len(names) > len(set(cores))
-    return Chain(
-        until_s,
-        np.array([each.outside_s for each in times]),
-        payload_bytes,
-        float(batch_size * profile.result_bytes),
-        conditions(networks),
-        np.array(added),
-        batch_size,
-        MOST_IN_FLIGHT if in_flight == AUTO else max(1, int(in_flight)),
-        np.array(near_s),
-        np.array(far_s),
-        tuple(cores) if shared else (),
-        encode_s=encode_s,
-        decode_s=decode_s,
-    )
+class Forecasts:
+    """The forecasts of a model's splits in one case over one backend.
 
-
-def _coding(
-    profile: ModelProfile, names: Sequence[str], batch_size: int, codec: str, *, least: bool = False
-) -> tuple[Floats, Floats, Floats]:
-    """Seconds that a codec takes of the hosts before and behind each link (links x points; inf: it cannot be used),
-    and bytes that it sends at each point; least: at the least.
+    Arrays of what hosts take are hosts x points (or units), those of links are links x points, or links x 1.
     """
-    payload_bytes = batch_size * profile.payload_bytes
-    if codec == NONE:
-        nothing_s = np.zeros((len(names) - 1, len(payload_bytes)))
-        return nothing_s, nothing_s, payload_bytes
-    which = "_least" if least else ""
-    times = [profile.coding(name, batch_size, codec) for name in names]
-    encode_s, decode_s = (
-        np.nan_to_num(
-            np.array([getattr(each, f"{step}{which}_s") for each in own]), nan=np.inf, posinf=np.inf
+
+    def __init__(self, profile: ModelProfile, case: Case, backend: str) -> None:
+        """Raises UserError for what the profile does not know."""
+        self.profile, self.case, self.roles = profile, case, roles(case.hosts)
+        times = [profile.of(role, case.batch_size) for role in self.roles]
+        of_host = ("cpu", "median_s", "low_s", "high_s", "least_s", "outside_s", "after_pause_s")
+        self._host = {name: np.array([getattr(each, name) for each in times]) for name in of_host}
+        # From the sum of the units to the stage run whole; under a quota the two are unlike.
+        scales = [1.0 if each.cpu < 1 else 1 / (1 + each.difference) for each in times]
+        self._scales, cpu = np.array(scales)[:, None], self._host["cpu"][:, None]
+        links = _conditions(case.usual)
+        self._rtt_s = rtt_s = links.delay_s + links.delay_back_s
+        self._coding = encode_s, _, nbytes = self._of_codec("")
+        slows = ((rtt_s > 0) | np.isfinite(links.rate_bps)).ravel().tolist()
+        ends = zip(self.roles, self.roles[1:], slows, strict=False)
+        self._costs = [profile.cost(f"{near}-{far}", backend).where(waiting=slow) for near, far, slow in ends]
+        until_s = _until(self._scales * self._host["median_s"])
+        # Seconds that packets cost which the link's queue drops; without a rate there is no queue.
+        held_s = np.maximum(QUEUE_BDP * rtt_s, QUEUE_LEAST_S)
+        self._queue_bytes = np.maximum(QUEUE_LEAST_BYTES, held_s * links.rate_bps / 8)
+        resends = self._each("resends") & (nbytes / GOODPUT > self._queue_bytes)
+        self._resent_s = np.where(resends, RESENDING_S + RESENDING_RTTS * rtt_s, 0.0)
+        # Stages take longer after a wait for the link. Only the first link counts the host before it: all others wait
+        # once. A quota that came anew makes the edge's stage no quicker than its processor time; how much of it is left
+        # after the work around a request is not known: half of it counts.
+        pause_s = self._host["after_pause_s"][:, None]
+        before_s = np.maximum(pause_s[0] / np.where(cpu[0] < 1, 2, 1), -(1 - cpu[0]) * until_s[0])
+        is_first = np.arange(len(encode_s))[:, None] == 0
+        awake_s = np.maximum(0.0, pause_s[1:]) + np.where(is_first & (until_s[0] > 0), before_s, 0.0)
+        added_s = self._each("fixed_s") + self._each("per_byte_s") * nbytes + self._resent_s
+        self._added_s = np.where(nbytes > 0, added_s + awake_s, 0.0)
+        # The program that shapes a link runs on one of its hosts' cores or the other, as the kernel decides: half of it
+        # counts on each. A host with a share of a core leaves it room.
+        near_s, far_s, shaper_s = (
+            np.array([cost.processor_s(end, nbytes) for cost in self._costs])
+            for end in ("near_s", "far_s", "shaper_s")
         )
-        for step, own in (("encode", times[:-1]), ("decode", times[1:]))
-    )
-    wire_bytes = np.maximum(np.nan_to_num(getattr(times[0], f"wire{which}_bytes")), 1.0)
-    wire_bytes = np.where(payload_bytes > 0, wire_bytes, 0.0)  # 0 would be a payload that does not cross
-    if least:
-        # A host with a share of a core may have its pauses before or after a codec's work.
-        shares = np.array([profile.of(name, batch_size).cpu for name in names])[:, None] * (1 - CODEC_MARGIN)
-        encode_s, decode_s = shares[:-1] * encode_s, shares[1:] * decode_s
-    return encode_s, decode_s, wire_bytes
+        near_s, far_s = near_s / cpu[:-1] + np.where(cpu[:-1] == 1, shaper_s / 2, 0.0), far_s + shaper_s / 2
+        facts = [profile.hosts.get(role, {}).get("core") for role in self.roles]
+        cores = tuple(int(core) for core in facts if core is not None)
+        shared = cores if len(cores) == case.hosts > len(set(cores)) else ()
+        stages_s = _stages_s(until_s, self._host["outside_s"])
+        self.chain = self._chain(stages_s, self._coding, links, self._added_s, near_s, far_s, shared)
 
+    def of(self, splits: Ints, engine: str = EAGER) -> dict[str, Floats]:
+        """The `FIGURES` of each split (splits x links), whose stages an engine runs; NaN where the codec does not take
+        what crosses. Raises UserError."""
+        case, usual, links = self.case, self.chain, len(self.case.usual)
+        if splits.shape[1] != links:
+            raise UserError(f"{links} links are cut at {links} points, not {splits.shape[1]}")
+        if splits.size and not (splits.min() >= 0 and splits.max() <= usual.last):
+            raise UserError(f"{self.profile.model} has the points 0 to {usual.last}")
+        taken = np.isfinite(at(usual.carried_s, splits)).all(axis=1)
+        figures = np.full((len(FIGURES), len(splits)), np.nan)
+        splits = splits[taken]
+        latency_s, throughput_ips = usual.latency_s(splits), usual.throughput_ips(splits)
+        if not (np.isfinite(throughput_ips) & (latency_s > 0)).all():
+            raise UserError(f"the profile of {self.profile.model} has times of nothing: make it anew")
+        errors = self._errors(splits, engine)
+        # In the throughput phase a link has more room.
+        room = replace(case.slack, rate=max(case.slack.rate, BURST))
+        least, most = (self._at_best(engine, nearest(case.at_best, slack)) for slack in (case.slack, room))
+        bounds = least.latency_s(splits), most.throughput_ips(splits)
+        figures[:, taken] = [latency_s, throughput_ips, *errors, *bounds]
+        return dict(zip(FIGURES, figures, strict=True))
 
-def _costs(
-    profile: ModelProfile, networks: Sequence[Network], backend: str
-) -> list[tuple[Network, BackendCost]]:
-    """Each link's network, and what the backend costs on such a link."""
-    costs = []
-    for network, (near, far) in zip(networks, pairwise(roles(len(networks) + 1)), strict=True):
-        slows = network.delay_s + network.delay_back_s > 0 or np.isfinite(network.rate_bps)
-        costs.append((network, profile.cost(f"{near}-{far}", backend).where(waiting=bool(slows))))
-    return costs
+    def _chain(
+        self,
+        stages_s: Floats,
+        coding: tuple[Floats, Floats, Floats],
+        links: Conditions,
+        added_s: Values = 0.0,
+        near_s: Values = 0.0,
+        far_s: Values = 0.0,
+        core: tuple[int, ...] = (),
+    ) -> Chain:
+        encode_s, decode_s, out_bytes = coding
+        crosses = out_bytes > 0
+        back_bytes = np.where(crosses, float(self.case.batch_size * self.profile.result_bytes), 0.0)
+        payloads = Payloads(out_bytes[:, None], back_bytes[:, None])
+        each = Conditions(*(way[..., None] for way in vars(links).values()))
+        depth = self.case.in_flight
+        return Chain(
+            stages_s,
+            carried_s=formula.carrying_s(payloads, each) + added_s + (encode_s + decode_s),
+            occupied_s=formula.occupied_s(payloads, each),
+            sent_s=links.delay_s + 8 * out_bytes / links.rate_bps,
+            near_s=np.where(crosses, near_s, 0.0) + encode_s,
+            far_s=np.where(crosses, far_s, 0.0) + decode_s,
+            crosses=crosses,
+            batch_size=self.case.batch_size,
+            in_flight=MOST_IN_FLIGHT if depth == AUTO else max(1, int(depth)),
+            core=core,
+        )
 
+    def _each(self, figure: str) -> npt.NDArray[Any]:
+        """A figure of each link's backend."""
+        return np.array([getattr(cost, figure) for cost in self._costs])[:, None]
 
-def _resending_s(cost: BackendCost, network: Network, payload_bytes: Floats) -> Floats:
-    """Seconds that packets cost which the link's queue drops."""
-    resent_s = RESENDING_S + RESENDING_RTTS * (network.delay_s + network.delay_back_s)
-    return np.where((payload_bytes / GOODPUT > _queue_bytes(network)) & cost.resends, resent_s, 0.0)
+    def _of_codec(self, which: str) -> tuple[Floats, Floats, Floats]:
+        """Seconds that the codec takes of the hosts before and behind each link (inf: it cannot be used), and bytes
+        that it sends at each point; which: `_least`, or empty text.
+        """
+        case = self.case
+        payload_bytes = case.batch_size * self.profile.payload_bytes
+        nothing_s = np.zeros((case.hosts - 1, len(payload_bytes)))
+        if case.codec == NONE:
+            return nothing_s, nothing_s, payload_bytes
+        times = [self.profile.coding(role, case.batch_size, case.codec) for role in self.roles]
+        crosses = payload_bytes > 0  # 0 bytes would be a payload that does not cross
+        # At the least: a host with a share of a core may have its pauses before or after a codec's work.
+        share = self._host["cpu"][:, None] * (1 - CODEC_MARGIN) if which else 1.0
+        encode_s, decode_s = (
+            np.where(crosses, np.nan_to_num(seconds, nan=np.inf, posinf=np.inf), 0.0)
+            for seconds in (
+                share * np.array([getattr(each, f"{step}{which}_s") for each in times])
+                for step in ("encode", "decode")
+            )
+        )
+        wire_bytes = np.maximum(np.nan_to_num(getattr(times[0], f"wire{which}_bytes")), 1.0)
+        return encode_s[:-1], decode_s[1:], np.where(crosses, wire_bytes, 0.0)
 
+    def _errors(self, splits: Ints, engine: str) -> tuple[Floats, Floats]:
+        """The standard deviations of latency and throughput, as shares.
 
-def _queue_bytes(network: Network) -> float:
-    """The most bytes that wait for a link, if its profile says nothing else."""
-    if not np.isfinite(network.rate_bps):
-        return np.inf
-    held_bytes = (network.delay_s + network.delay_back_s) * network.rate_bps / 8
-    return float(max(QUEUE_BDP * held_bytes, QUEUE_LEAST_BYTES, QUEUE_LEAST_S * network.rate_bps / 8))
+        Units of one device err together, devices and links by themselves. The period of the throughput errs by as much
+        as any step would make it longer that takes its own standard deviation more.
+        """
+        usual, slack, crosses = self.chain, self.case.slack, self.chain.crosses
+        latency_s, stages_s = usual.latency_s(splits), usual.stages_s(splits)
+        spread_s = _until((self._host["high_s"] - self._host["low_s"]) / (2 * _NORMAL))
+        of_units_s = replace(usual, segments_s=_stages_s(spread_s)).stages_s(splits)
+        speeds = np.where(self._host["cpu"] == 1, BETWEEN_RUNS, UNDER_QUOTA)
+        speeds[[of_role(engine, role) != EAGER for role in self.roles]] = BY_ENGINE
+        encode_s, decode_s = (at(each, splits) for each in self._coding[:2])
+        codec_s = np.pad(encode_s, ((0, 0), (0, 1))) + np.pad(decode_s, ((0, 0), (1, 0)))
+        of_work_s = np.hypot(np.hypot(of_units_s, speeds * stages_s), CODING * codec_s)
+        rtt_s = np.where(crosses, self._rtt_s, 0.0)
+        with np.errstate(invalid="ignore"):  # at points where the codec is not used
+            link_s = usual.carried_s - self._coding[0] - self._coding[1] - self._added_s
+        # A link whose probes pass is within its slack: two standard deviations.
+        off_s = np.maximum(slack.rtt * rtt_s, np.where(crosses, slack.rtt_floor_s, 0.0))
+        of_links_s = at(
+            np.sqrt(
+                (slack.rate / 2 * (link_s - rtt_s)) ** 2
+                + (off_s / 2) ** 2
+                + (np.maximum(self._each("residual"), ADDED) * (self._added_s - self._resent_s)) ** 2
+                + (RESENDING * self._resent_s) ** 2
+                + (WAITING * link_s) ** 2
+            ),
+            splits,
+        )
+        of_all_s = np.sqrt((of_work_s**2).sum(axis=1) + (of_links_s**2).sum(axis=1))
+        latency_error = of_all_s / np.maximum(latency_s, np.finfo(float).tiny)
+        hosts_s, busy_s, waits_s = usual.periods_s(splits)
+        period_s = np.hstack([hosts_s, busy_s, waits_s]).max(axis=1)
+        depth = np.clip(np.ceil(SPARE * latency_s / np.maximum(period_s, 1e-12)), 2, usual.in_flight)
+        sent_bytes = depth[:, None] * self._coding[2][splits] / GOODPUT
+        drops = sent_bytes > self._queue_bytes[:, 0]  # inf where there is no rate, and so no queue
+        sending_s = usual.steps_s(splits) - stages_s - codec_s
+        longer_s = (
+            hosts_s + np.hypot(of_work_s, SENDING * sending_s),
+            busy_s * (1 + np.where(drops, DROPPING, np.hypot(slack.rate / 2, FILLING))),
+            waits_s * (1 + latency_error[:, None]),
+        )
+        return latency_error, np.hstack(longer_s).max(axis=1) / np.maximum(period_s, np.finfo(float).tiny) - 1
 
+    def _at_best(self, engine: str, links: Conditions) -> Chain:
+        """The chain that no trial can beat: stages and codec at their least, these links, backends that add nothing.
 
-def _awake_s(near: UnitTimes, far: UnitTimes, until_s: Floats, link: int) -> Floats:
-    """Seconds that stages take longer because their hosts waited for the link: at each point.
-
-    A quota that came anew makes the edge's stage no quicker than its processor time; how much of it is left after the
-    work around a request is not known: half of it counts. Only the first link counts the host before it: all others
-    wait once.
-    """
-    awake_s = near.after_pause_s if near.cpu == 1 else near.after_pause_s / 2
-    before_s = np.maximum(awake_s, -(1 - near.cpu) * until_s) if link == 0 else 0.0
-    return np.asarray(np.where(until_s > 0, before_s, 0.0) + max(0.0, far.after_pause_s))
-
-
-def _sending_s(cost: BackendCost, payload_bytes: Floats, cpu: float) -> tuple[Floats, Floats]:
-    """The processor time of a request on both hosts of a link, the edge's over its share of a core.
-
-    The program that shapes the link runs on one of their cores or the other, as the kernel decides: half of it counts
-    on each. A host with a share of a core leaves it room.
-    """
-    half_s = cost.processor_s("shaper_s", payload_bytes) / 2
-    near_s = cost.processor_s("near_s", payload_bytes) / cpu
-    return near_s + (half_s if cpu == 1 else 0.0), cost.processor_s("far_s", payload_bytes) + half_s
-
-
-def of(
-    profile: ModelProfile,
-    splits: Ints,
-    networks: Sequence[Network],
-    backend: str,
-    batch_size: int = 1,
-    in_flight: str = AUTO,
-    *,
-    at_best: Sequence[Network] | None = None,
-    slack: Slack | None = None,
-    codec: str = NONE,
-    engine: str = EAGER,
-) -> Forecast:
-    """The forecast of each split (splits x links). Raises UserError for what the profile does not know.
-
-    codec: what is done to each payload that crosses; NaN where it does not take what crosses.
-    engine: what runs the stages.
-    at_best: of each link, the least delay and greatest rate that it has at any time, if it varies: for the bound.
-    slack: how far the link may be off even so.
-    """
-    slack, best = slack or Slack(), at_best or networks
-    if splits.shape[1] != len(networks):
-        raise UserError(f"{len(networks)} links are cut at {len(networks)} points, not {splits.shape[1]}")
-    usual = chain(profile, networks, backend, batch_size, in_flight, codec)
-    if splits.size and not (splits.min() >= 0 and splits.max() <= usual.last):
-        raise UserError(f"{profile.model} has the points 0 to {usual.last}")
-    taken = np.isfinite(np.add(*usual.coding_s)[np.arange(len(networks)), splits]).all(axis=1)
-    every, splits = len(splits), splits[taken]
-    latency_s, throughput_ips = usual.latency_s(splits), usual.throughput_ips(splits)
-    if not (np.isfinite(throughput_ips) & (latency_s > 0)).all():
-        raise UserError(f"the profile of {profile.model} has times of nothing: make it anew")
-    errors = _errors(usual, profile, splits, networks, backend, slack, engine)
-    least = _at_best(usual, profile, codec, engine, nearest(best, slack))
-    # In the throughput phase a link has more room.
-    most = replace(least, conditions=nearest(best, replace(slack, rate=max(slack.rate, BURST))))
-    figures = np.full((len(fields(Forecast)), every), np.nan)
-    bounds = least.latency_s(splits), most.throughput_ips(splits)
-    figures[:, taken] = [latency_s, throughput_ips, *errors, *bounds]
-    return Forecast(*figures)
-
-
-def conditions(networks: Sequence[Network]) -> Conditions:
-    """The links' delays and rates as arrays."""
-    return Conditions(*np.array([list(vars(network).values()) for network in networks], dtype=np.float64).T)
-
-
-def _until(units_s: Floats) -> Floats:
-    return np.asarray(np.concatenate([[0.0], np.cumsum(units_s)]))
-
-
-def _scale(times: UnitTimes) -> float:
-    """The factor from the sum of the units to the stage run whole; 1 under a quota, where the two are unlike."""
-    return 1.0 if times.cpu < 1 else 1 / (1 + times.difference)
-
-
-def _errors(
-    usual: Chain,
-    profile: ModelProfile,
-    splits: Ints,
-    networks: Sequence[Network],
-    backend: str,
-    slack: Slack,
-    engine: str,
-) -> tuple[Floats, Floats]:
-    """The standard deviations of latency and throughput, as shares.
-
-    Units of one device err together, devices and links by themselves. The period of the throughput errs by as much as
-    any step would make it longer that takes its own standard deviation more.
-    """
-    names, link = roles(usual.hosts), np.arange(usual.hosts - 1)
-    times = [profile.of(role, usual.batch_size) for role in names]
-    spread_s = np.array([_until((each.high_s - each.low_s) / (2 * _NORMAL)) for each in times])
-    stages_s = usual.stages_s(splits)
-    speeds = np.array([BETWEEN_RUNS if each.cpu == 1 else UNDER_QUOTA for each in times])
-    speeds[[of_role(engine, role) != EAGER for role in names]] = BY_ENGINE
-    of_units_s = replace(usual, until_s=spread_s, once_s=np.zeros(usual.hosts)).stages_s(splits)
-    of_stages_s = np.hypot(of_units_s, speeds * stages_s)
-    encode_s, decode_s, carried_s, busy_s, overhead_s = (
-        each[link, splits] for each in (*usual.coding_s, usual.carried_s, usual.occupied_s, usual.overhead_s)
-    )
-    payload_bytes, costs = usual.payload_bytes, _costs(profile, networks, backend)
-    resending = np.array([_resending_s(cost, network, payload_bytes) for network, cost in costs])
-    resending_s, crossed = resending[link, splits], payload_bytes[splits] > 0
-    overhead_s = np.where(crossed, overhead_s, 0.0)
-    rtt_s = np.where(crossed, usual.conditions.delay_s + usual.conditions.delay_back_s, 0.0)
-    link_s = carried_s - encode_s - decode_s - overhead_s
-    added = np.maximum([cost.residual for _, cost in costs], ADDED)
-    # A link whose probes pass is within its slack: two standard deviations.
-    off_s = np.maximum(slack.rtt * rtt_s, np.where(crossed, slack.rtt_floor_s, 0.0))
-    of_links_s = np.sqrt(
-        (slack.rate / 2 * (link_s - rtt_s)) ** 2
-        + (off_s / 2) ** 2
-        + (added * (overhead_s - resending_s)) ** 2
-        + (RESENDING * resending_s) ** 2
-        + (WAITING * link_s) ** 2
-    )
-    latency_s = usual.latency_s(splits)
-    codec_s = np.pad(encode_s, ((0, 0), (0, 1))) + np.pad(decode_s, ((0, 0), (1, 0)))
-    of_work_s = np.hypot(of_stages_s, CODING * codec_s)
-    of_all_s = np.sqrt((of_work_s**2).sum(axis=1) + (of_links_s**2).sum(axis=1))
-    latency_error = of_all_s / np.maximum(latency_s, np.finfo(float).tiny)
-    waits_s = np.where(crossed.any(axis=1), latency_s / usual.in_flight, 0.0)[:, None]
-    hosts_s, sending_s = usual.cores_s(splits), usual.steps_s(splits) - stages_s - codec_s
-    period_s = np.hstack([hosts_s, busy_s, waits_s]).max(axis=1)
-    depth = np.clip(np.ceil(SPARE * latency_s / np.maximum(period_s, 1e-12)), 2, usual.in_flight)
-    queues = np.array([_queue_bytes(network) for network in networks])
-    drops = np.isfinite(queues) & (depth[:, None] * payload_bytes[splits] / GOODPUT > queues)
-    of_busy = np.where(drops, DROPPING, np.hypot(slack.rate / 2, FILLING))
-    longer_s = (
-        hosts_s + np.hypot(of_work_s, SENDING * sending_s),
-        busy_s * (1 + of_busy),
-        waits_s * (1 + latency_error[:, None]),
-    )
-    return latency_error, np.hstack(longer_s).max(axis=1) / np.maximum(period_s, np.finfo(float).tiny) - 1
+        By another engine nothing is known of what hosts take: links alone. A codec's bytes for other data than the
+        input depend on the engine that the data comes from, even where that changes only its last digits.
+        """
+        encode_s, decode_s, out_bytes = self._of_codec("_least")
+        if engine != EAGER:
+            nothing_s, some = np.zeros_like(encode_s), 1.0 if self.case.codec != NONE else np.inf
+            out_bytes = np.append(out_bytes[:1], np.minimum(out_bytes[1:], some))
+            stages_s = _stages_s(np.zeros((self.case.hosts, len(out_bytes))))
+            return self._chain(stages_s, (nothing_s, nothing_s, out_bytes), links)
+        until_s = _until((1 - MARGIN) * np.minimum(1.0, self._scales) * self._host["least_s"])
+        # The pauses that a quota owes a stage when it ends; no stage takes less than its processor time.
+        cpu = self._host["cpu"]
+        once_s = -(1 - cpu) * (QUOTA_PERIOD_S + QUOTA_TURN_S / cpu) * (cpu < 1)
+        stages_s = _stages_s(until_s, once_s, np.where(cpu < 1, cpu, 0.0))
+        return self._chain(stages_s, (encode_s, decode_s, out_bytes), links)
 
 
 def nearest(networks: Sequence[Network], slack: Slack) -> Conditions:
-    """The links as good as they may be and their probes still pass."""
-    links = conditions(networks)
+    """The links as good as they may be and their probes still pass: links x 1."""
+    links = _conditions(networks)
     rtt_s = links.delay_s + links.delay_back_s
     off_s = np.maximum(slack.rtt * rtt_s, slack.rtt_floor_s)
-    nearer = 1 - np.minimum(1.0, off_s / np.maximum(rtt_s, np.finfo(float).tiny))
-    faster = 1 + slack.rate
-    return Conditions(
-        links.delay_s * nearer,
-        links.rate_bps * faster,
-        links.delay_back_s * nearer,
-        links.rate_back_bps * faster,
-    )
+    nearer, faster = 1 - np.minimum(1.0, off_s / np.maximum(rtt_s, np.finfo(float).tiny)), 1 + slack.rate
+    best = zip(vars(links).values(), (nearer, faster) * 2, strict=True)
+    return Conditions(*(way * times for way, times in best))
 
 
-def _at_best(usual: Chain, profile: ModelProfile, codec: str, engine: str, links: Conditions) -> Chain:
-    """The chain that no trial can beat: stages and codec at their least, these links, backends that add nothing.
+def _conditions(networks: Sequence[Network]) -> Conditions:
+    """The links' delays and rates: links x 1."""
+    return Conditions(*np.array([[*vars(each).values()] for each in networks], dtype=np.float64).T[..., None])
 
-    By another engine nothing is known of what hosts take: links alone. A codec's bytes for other data than the input
-    depend on the engine that the data comes from, even where that changes only its last digits.
+
+def _until(units_s: Floats) -> Floats:
+    """Seconds of all units before each point: hosts x points."""
+    return np.pad(np.cumsum(units_s, axis=1), ((0, 0), (1, 0)))
+
+
+def _stages_s(until_s: Floats, once_s: Values = 0.0, least: Values = 0.0) -> Floats:
+    """Seconds of each stage by its first and its last point: hosts x points x points; inf where it goes back.
+
+    once_s: of each host, seconds that a stage takes besides if it has a unit; a negative one shortens it, to the share
+    `least` of its units' seconds.
     """
-    names = roles(usual.hosts)
-    times = [profile.of(role, usual.batch_size) for role in names]
-    encode_s, decode_s, payload_bytes = _coding(profile, names, usual.batch_size, codec, least=True)
-    least = replace(
-        usual,
-        payload_bytes=payload_bytes,
-        encode_s=encode_s,
-        decode_s=decode_s,
-        until_s=np.array([_until((1 - MARGIN) * min(1.0, _scale(each)) * each.least_s) for each in times]),
-        # The pauses that a quota owes a stage when it ends; no stage takes less than its processor time.
-        once_s=np.array(
-            [-(1 - each.cpu) * (QUOTA_PERIOD_S + QUOTA_TURN_S / each.cpu) * (each.cpu < 1) for each in times]
-        ),
-        least=np.array([each.cpu if each.cpu < 1 else 0.0 for each in times]),
-        conditions=links,
-        overhead_s=np.zeros_like(usual.overhead_s),
-        near_s=0.0,
-        far_s=0.0,
-        core=(),
-    )
-    if engine == EAGER:
-        return least
-    some_bytes = np.minimum(payload_bytes[1:], 1.0 if codec != NONE else np.inf)
-    return replace(
-        least,
-        payload_bytes=np.concatenate([payload_bytes[:1], some_bytes]),
-        until_s=np.zeros_like(least.until_s),
-        once_s=np.zeros_like(least.once_s),
-        encode_s=0.0,
-        decode_s=0.0,
-    )
+    points = np.arange(until_s.shape[1])
+    units_s = until_s[:, None, :] - until_s[:, :, None]
+    once_s, least = (np.broadcast_to(each, len(until_s))[:, None, None] for each in (once_s, least))
+    stages_s = np.maximum(least * units_s, units_s + np.where(points > points[:, None], once_s, 0.0))
+    return np.where(points < points[:, None], np.inf, stages_s)

@@ -192,7 +192,8 @@ def _by_profile(
     from pareto.analysis import model_profile
     from pareto.analysis.advice.advise import in_words
     from pareto.analysis.fronts.where import Where
-    from pareto.analysis.prediction.predicted import Case, predicted, splits_of
+    from pareto.analysis.prediction.forecast import Case
+    from pareto.analysis.prediction.predicted import predicted, splits_of
     from pareto.analysis.tables.predicted import sentences
 
     known = model_profile.read(profile)

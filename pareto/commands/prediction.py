@@ -12,13 +12,12 @@ from rich.console import Console
 
 from pareto import PROFILES
 from pareto.analysis.model_profile import ModelProfile, read
-from pareto.analysis.prediction.forecast import AUTO, NONE
-from pareto.analysis.prediction.predicted import Case
+from pareto.analysis.prediction.forecast import AUTO, NONE, Case
 from pareto.basics import files
 from pareto.basics.escaping import say
 from pareto.basics.files import written_into
 from pareto.commands.unit_times import make_or_reuse
-from pareto.predict.links import doubts, networks, slack
+from pareto.predict import links
 from pareto.protocol.errors import UserError
 from pareto.sweep.checked_sweep import make_sweep
 from pareto.sweep.networks import Networks, links_of, networks_of
@@ -51,7 +50,7 @@ def run(
     for profile, case in itertools.product(known, list(cases(sweep, made))):
         rows = predicted(profile, sweep.transports, case)
         splits = splits_of(profile, case.hosts)
-        lines = [*sentences(rows, splits, case.hosts), *doubts(made[case.netem])]
+        lines = [*sentences(rows, splits, case.hosts), *links.doubts(made[case.netem])]
         if case.codec in lossy:
             lines.append(f"What {case.codec} costs in accuracy is not predicted.")
         tables[f"{file_stem('forecast', profile.model, case.netem, *_variants(case))}.csv"] = rows
@@ -94,8 +93,6 @@ def _asked(profile: ModelProfile) -> dict[str, Any]:
 
 def cases(sweep: Sweep, named: Networks) -> Iterator[Case]:
     """The cases that a sweep asks of one model, backends aside: each network with each batch size, codec and depth."""
-    for netem, profiles in named.items():
-        usual, at_best = networks(profiles)
-        for batch_size in sweep.batch_sizes:
-            for codec, depth in itertools.product(sweep.coding, sweep.depths):
-                yield Case(netem, usual, at_best, batch_size, depth, slack(sweep.link_tolerance), codec.text)
+    sizes, ways = sweep.batch_sizes, itertools.product(sweep.coding, sweep.depths)
+    for (netem, profiles), size, (codec, depth) in itertools.product(named.items(), sizes, ways):
+        yield links.case(netem, profiles, sweep.link_tolerance, size, depth, codec.text)

@@ -25,7 +25,7 @@ from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import TestbedError
 from pareto.models.prepare import Prepared, canonical, recipe
 from pareto.partitions import model as partitioned
-from pareto.predict.model_profiles import KeptProfile, folder_of, names, on_testbed, write
+from pareto.predict.model_profiles import KeptProfile, folder_of, names, on_testbed
 from pareto.protocol.errors import UserError
 from pareto.simulated.unit_times import model_profile
 from pareto.simulated.workers import Simulation
@@ -99,7 +99,7 @@ def _simulated(sweep: Sweep, folder: Path) -> dict[str, KeptProfile]:
         outline = partitioned.outline(recipe(name, sweep))
         place = folder_of(folder, sweep, outline, simulation.world.record())
         profiles[name] = KeptProfile(model_profile(simulation, name, sweep), place, is_new=True)
-        write(profiles[name])
+        profiles[name].profile.write(place, under=folder)
     return profiles
 
 

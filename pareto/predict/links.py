@@ -5,24 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import inf
 
-from pareto.analysis.prediction.forecast import Slack
+from pareto.analysis.prediction.forecast import Case, Slack
 from pareto.analysis.prediction.network import Network
 from pareto.remote.link.probe import Tolerance, delay_range_s
 from pareto.remote.link.profile import Direction, Profile
 
 
-def networks(profiles: Sequence[Profile]) -> tuple[tuple[Network, ...], tuple[Network, ...]]:
-    """Each link's delays and rates: in the mean, and at their best, which bounds count with."""
-    usual = tuple(Network(*_mean(each.edge_to_server), *_mean(each.server_to_edge)) for each in profiles)
-    best = tuple(
-        Network(*_best(each.edge_to_server, each), *_best(each.server_to_edge, each)) for each in profiles
+def case(
+    netem: str, profiles: Sequence[Profile], tolerance: Tolerance, batch_size: int, in_flight: str, codec: str
+) -> Case:
+    """The case of these links: in the mean, at their best, which bounds count with, and as far off as probes let them
+    be."""
+    usual, best = (
+        tuple(Network(*of(each.edge_to_server, each), *of(each.server_to_edge, each)) for each in profiles)
+        for of in (_mean, _best)
     )
-    return usual, best
-
-
-def slack(tolerance: Tolerance) -> Slack:
-    """How far links may be off in a trial whose probes pass."""
-    return Slack(tolerance.rate_fraction, tolerance.rtt_fraction, tolerance.rtt_floor_s)
+    slack = Slack(tolerance.rate_fraction, tolerance.rtt_fraction, tolerance.rtt_floor_s)
+    return Case(netem, usual, best, batch_size, in_flight, slack, codec)
 
 
 def doubts(profiles: Sequence[Profile]) -> Iterator[str]:
@@ -37,7 +36,7 @@ def doubts(profiles: Sequence[Profile]) -> Iterator[str]:
             )
 
 
-def _mean(way: Direction) -> tuple[float, float]:
+def _mean(way: Direction, _: Profile) -> tuple[float, float]:
     return way.typical.delay_s, way.typical.rate_bps or inf
 
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ from pareto.analysis.backend_cost import BackendCost
 from pareto.analysis.model_profile import ModelProfile, read
 from pareto.analysis.naming import file_stem
 from pareto.basics.escaping import short
-from pareto.basics.files import written
 from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import TestbedError
 from pareto.hosts.testbed import Testbed
@@ -41,7 +40,7 @@ from pareto.trial.workers import Workers
 
 FORM = 2
 """The form of a profile's content: one of an older form is not used again."""
-MOST_AGE = timedelta(days=1)
+MOST_AGE_S = 24 * 3600
 """A machine's speed drifts: by half from one day to another on some."""
 CODEC_S = 0.5
 """For the estimate: what a codec takes at all points on a host."""
@@ -78,11 +77,10 @@ def on_testbed(
 ) -> dict[str, KeptProfile]:
     """The profiles of a sweep's models on an open testbed, by workers that have started and have nothing to do.
 
-    A profile that is kept beneath `folder` counts if it is of the same graph, devices and settings and not too old;
-    why one does not is printed. fresh: none counts. spares_s: of a search, the seconds of trials that profiles can
-    spare at most: they are made with less care, and not at all where that takes longer. prepared: of the workers; what
-    it lacks is added. show: takes what is measured now, in words. The links are left without a profile. Raises
-    UserError, TestbedError.
+    One that is kept beneath `folder` counts if it is of the same graph, devices and settings and not too old. fresh:
+    none counts. spares_s: of a search, the seconds of trials that profiles can spare at most: they are made with less
+    care, and not at all where that takes longer. prepared: of the workers; what it lacks is added. show: takes what is
+    measured now, in words. The links are left without a profile. Raises UserError, TestbedError.
     """
     care = THOROUGH if spares_s is None else QUICK
     profiles: dict[str, KeptProfile] = {}
@@ -99,10 +97,8 @@ def on_testbed(
             takes_s = estimate_s(sweep, care, of_links=costs is None)
             all_s = takes_s + (len(missing) - 1) * estimate_s(sweep, care, of_links=False)
             if not number and spares_s is not None and all_s > spares_s:
-                spared = f"and can spare no more than {minutes(spares_s)} of trials"
-                out.print(
-                    f"no model profile is made: it takes about {minutes(all_s)}, {spared}", soft_wrap=True
-                )
+                words = f"it takes about {minutes(all_s)}, and can spare no more than {minutes(spares_s)} of trials"
+                out.print(f"no model profile is made: {words}", soft_wrap=True)
                 return profiles
             out.print(f"{name}: its model profile takes about {minutes(takes_s)}, on {', '.join(facts)}")
             if name not in prepared:  # its weights are needed; images are noise there, so one batch is enough
@@ -110,8 +106,8 @@ def on_testbed(
             workers.send(Meter(out, show), [name], whole=True)
             timing = timing or Timing(show, sweep, bed, workers, facts, care)
             made = timing.profile(prepared[name], outlines[name], costs)
+            made.write(places[name], under=folder)
             profiles[name] = KeptProfile(made, places[name], is_new=True)
-            write(profiles[name])
     except FAULTS as fault:
         raise TestbedError(f"the profile broke off: {bed.lost() or fault}") from fault
     return {name: profiles[name] for name in outlines}
@@ -160,24 +156,14 @@ def folder_of(folder: Path, sweep: Sweep, outline: partitioned.Outline, world: A
     return folder / "-".join(stems)
 
 
-def age(profile: ModelProfile) -> timedelta | None:
-    """How long ago the oldest part of a profile was made; None where it does not say, or in the future."""
-    try:
-        since = datetime.now(timezone.utc) - datetime.fromisoformat(profile.backends_at or profile.made_at)
-    except (ValueError, TypeError):
-        return None
-    return since if since >= timedelta(0) else None
-
-
 def difference(then: Facts, now: Facts) -> str:
     """The first thing in which hosts of a profile are others than those there are, in words; empty: there is none."""
     if list(then) != list(now):
         return f"its hosts are {', '.join(then) or 'none'}"
-    for role, facts in now.items():
-        for key in DECIDING:
-            was, is_now = _deciding(then[role].get(key)), _deciding(facts.get(key))
-            if was != is_now:
-                return f"the {role}'s {key} was {short(str(was), MOST_WORDS)}, and is {is_now}"
+    for role, key in product(now, DECIDING):
+        was, is_now = (_deciding(facts[role].get(key)) for facts in (then, now))
+        if was != is_now:
+            return f"the {role}'s {key} was {short(str(was), MOST_WORDS)}, and is {is_now}"
     return ""
 
 
@@ -196,25 +182,28 @@ def _kept(out: Console, folder: Path, name: str, facts: Facts, care: Care) -> Mo
         profile = read(folder)
         if care is THOROUGH and not any("peak_flops" in of_host for of_host in profile.hosts.values()):
             raise UserError(difference(profile.hosts, facts) or "a search made it, with less care")
-        ago = _ago(profile, facts)
+        made = ago(profile, facts)
     except UserError as error:
         out.print(f"the model profile of {name} that was kept does not count: {error}", soft_wrap=True)
         return None
-    out.print(f"{name}: its model profile of {ago} ago is used; `partitions --times --fresh` makes it anew")
+    out.print(f"{name}: its model profile of {made} ago is used; `partitions --times --fresh` makes it anew")
     return profile
 
 
-def _ago(profile: ModelProfile, facts: Facts) -> str:
-    """How long ago a profile was made, in words. Raises UserError where it does not count on hosts with these facts."""
-    since = age(profile)
+def ago(profile: ModelProfile, facts: Facts) -> str:
+    """How long ago the oldest part of a profile was made, in words. Raises UserError where it does not count on hosts
+    with these facts."""
     if why := difference(profile.hosts, facts):
         raise UserError(why)
-    if since is None:
+    since_s = -1.0
+    with suppress(ValueError, TypeError):  # it says nothing that is a time
+        then = datetime.fromisoformat(profile.backends_at or profile.made_at)
+        since_s = (datetime.now(timezone.utc) - then).total_seconds()
+    if since_s < 0:
         raise UserError(f"it says that it was made at {profile.made_at}")
-    words = minutes(since.total_seconds())
-    if since > MOST_AGE:
-        raise UserError(f"it is {words} old, and speeds drift")
-    return words
+    if since_s > MOST_AGE_S:
+        raise UserError(f"it is {minutes(since_s)} old, and speeds drift")
+    return minutes(since_s)
 
 
 def _costs_of_another(place: Path, sweep: Sweep, facts: Facts) -> tuple[list[BackendCost], str] | None:
@@ -225,17 +214,10 @@ def _costs_of_another(place: Path, sweep: Sweep, facts: Facts) -> tuple[list[Bac
         with suppress(UserError):
             profile = read(other)
             costs = [cost for cost in profile.backends if (cost.link, cost.backend) in wanted]
-            _ago(profile, facts)
+            ago(profile, facts)
             if len(costs) == len(wanted) and not profile.backends_at:
                 return costs, profile.made_at
     return None
-
-
-def write(kept: KeptProfile) -> None:
-    """Write a profile into its folder."""
-    with written(kept.folder):
-        kept.folder.parent.mkdir(parents=True, exist_ok=True)
-    kept.profile.write(kept.folder, under=kept.folder.parent)
 
 
 def names(sweep: Sweep) -> list[str]:

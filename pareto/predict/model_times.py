@@ -22,7 +22,7 @@ from pareto.partitions import costs, scratch
 from pareto.partitions.model import Outline
 from pareto.predict.backend_costs import QUICK, THOROUGH, Care, on_links
 from pareto.protocol.profile_messages import CodecRuns, TimeCodecs, TimeUnits, UnitRuns
-from pareto.remote.backends.base import BYTES, Layout
+from pareto.remote.backends.base import BYTES
 from pareto.remote.codecs import registry
 from pareto.sweep.sweep import Sweep
 from pareto.trial.devices import energy_per_image
@@ -98,7 +98,16 @@ class Timing:
         roles, care = list(self._hosts), self._care
         for group in [roles] if at_once(self._bed, care) else [[role] for role in roles]:
             self._show(f"{name} on the {' and the '.join(group)}, batch size {batch_size}")
-            requests = {role: self._request(role, batch_size) for role in group}
+            # Sensors of this machine cannot tell the hosts of a local testbed apart.
+            steady_s = {
+                role: STEADY_S
+                * (not self._bed.is_local and "energy_j" in (self._hosts[role].get("sensors") or {}))
+                for role in group
+            }
+            requests = {
+                role: TimeUnits(batch_size, self._cpu(role), care.runs, care.seconds, MOST_S, steady_s[role])
+                for role in group
+            }
             reports = self._workers.unit_runs(name, requests)
             series = self._workers.samples() if any(each.window for each in reports.values()) else {}
             for role, runs in reports.items():
@@ -107,12 +116,6 @@ class Timing:
                 at = runs.window
                 energy_j = at and energy_per_image(series.get(role, {}), at, runs.window_runs)
                 yield unit_times(role, self._hosts[role], batch_size, self._cpu(role), runs, energy_j)
-
-    def _request(self, role: str, batch_size: int) -> TimeUnits:
-        # Sensors of this machine cannot tell the hosts of a local testbed apart.
-        has_sensor = not self._bed.is_local and "energy_j" in (self._hosts[role].get("sensors") or {})
-        steady_s = STEADY_S if has_sensor else 0.0
-        return TimeUnits(batch_size, self._cpu(role), self._care.runs, self._care.seconds, MOST_S, steady_s)
 
     def _cpu(self, role: str) -> float:
         return self._sweep.edge_cpu if role == EDGE else 1.0
@@ -134,10 +137,10 @@ def of_outline(
     codecs: Iterable[CodecTimes] = (),
 ) -> ModelProfile:
     """The profile, made now, of the model of an outline, with what it took and what its units cost."""
-    flops, parameters, parameter_bytes = (
-        np.array([getattr(cost, what) for cost in units], dtype=np.float64)
+    of_units: dict[str, Any] = {
+        what: np.array([getattr(cost, what) for cost in units], dtype=np.float64)
         for what in ("flops", "parameters", "parameter_bytes")
-    )
+    }
     return ModelProfile(
         model=outline.name,
         graph_digest=outline.graph_digest,
@@ -145,9 +148,7 @@ def of_outline(
         input=recipe(outline.name, sweep).input,
         points=tuple((point.name, point.payload_bytes) for point in outline.points),
         result_bytes=sum(spec.nbytes for spec in outline.results),
-        flops=flops,
-        parameters=parameters,
-        parameter_bytes=parameter_bytes,
+        **of_units,
         activation_bytes=np.array(costs.activation_bytes(outline), dtype=np.float64),
         times=tuple(times),
         backends=tuple(backends),
@@ -229,31 +230,20 @@ def codec_times(
     *,
     is_all: bool,
 ) -> Iterator[CodecTimes]:
-    """Each codec's times on a host, from its runs. is_all: they were of all the batches that the run has."""
-    sizes = zip(coded, runs.payload_bytes, runs.wire_bytes, strict=True)
-    encodings = zip(runs.encode_s, runs.encode_again_s, strict=True)
-    decodings = zip(runs.decode_s, runs.decode_again_s, strict=True)
+    """Each codec's times on a host, from its runs: the median after other work, and the least of all; NaN where there
+    was none. is_all: they were of all the batches that the run has."""
     tables: dict[str, Floats] = {}
-    for ((point, text), nbytes, sent), encoding, decoding in zip(sizes, encodings, decodings, strict=True):
+    for number, (point, text) in enumerate(coded):
         layout = tuple((each.dtype, each.at(batch_size)) for each in outline.points[point].payload)
-        least = min(sent) if is_all or _is_fixed(text, layout) else np.nan
-        table = tables.setdefault(text, np.full((len(outline.points), 7), np.nan))
-        table[point] = nbytes, np.median(sent), least, *_seconds(*encoding), *_seconds(*decoding)
+        try:  # whether it makes as many bytes of whatever has this layout
+            is_fixed = BYTES not in dict(registry.parse(text).encoded(layout))
+        except ValueError:  # a user's own
+            is_fixed = False
+        sent = runs.wire_bytes[number]
+        figures = [runs.payload_bytes[number], np.median(sent), min(sent) if is_all or is_fixed else np.nan]
+        for after_work, again in ((runs.encode_s, runs.encode_again_s), (runs.decode_s, runs.decode_again_s)):
+            each_s = after_work[number]
+            figures += [np.median(each_s), min(*each_s, *again[number])] if each_s else [np.nan, np.nan]
+        tables.setdefault(text, np.full((len(outline.points), 7), np.nan))[point] = figures
     for text, table in tables.items():
         yield CodecTimes(role, batch_size, text, *table.T)
-
-
-def _seconds(after_work_s: Sequence[float], again_s: Sequence[float]) -> tuple[float, float]:
-    """The median of what it takes after other work, and the least of all runs; NaN where there was none."""
-    if not after_work_s:
-        return np.nan, np.nan
-    return float(np.median(after_work_s)), float(min(*after_work_s, *again_s))
-
-
-def _is_fixed(text: str, layout: Layout) -> bool:
-    """Whether a codec makes as many bytes of whatever has this layout."""
-    try:
-        codec = registry.parse(text)
-    except ValueError:  # a user's own
-        return False
-    return BYTES not in dict(codec.encoded(layout))

@@ -12,7 +12,7 @@ Drugan, "Pareto front identification from stochastic bandit feedback", AISTATS 2
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any
@@ -25,7 +25,6 @@ from pareto.analysis.statistics.samples import Bools, Floats, Ints
 from pareto.predict.strikes import Evidence, Prospects, Strikes, losses
 from pareto.sweep import plan
 from pareto.sweep.cell import Cell
-from pareto.trial.store import REDONE
 
 Group = tuple[str, str, int, str, str, int, str]
 """The values shared by all cells that are searched together: a condition but for the codec."""
@@ -53,22 +52,51 @@ class Decision:
 
 
 class Search:
-    """The decisions of one condition's search. Looks at rows that did not change since are kept."""
+    """The search among cells that compete, their trials so far, and its decisions. Looks at rows that did not change
+    since are kept."""
 
-    def __init__(self, prospects: Prospects, rounds: int, *, grows: bool = False) -> None:
+    decision: Decision
+    measured: Floats
+    """Rounds x cells x 2, `losses`, NaN without a valid trial."""
+    tried: Bools
+    """Rounds x cells, whether there is a trial, valid or not."""
+    took_s: Floats
+    """Rounds x cells, NaN without a trial."""
+
+    def __init__(
+        self, prospects: Prospects, rounds: int, *, grows: bool = False, cells: list[Cell] | None = None
+    ) -> None:
         """rounds: how many each cell gets that is not struck off. grows: whether more rounds may be added."""
-        self.prospects, self.rounds, self.grows = prospects, rounds, grows
+        self.prospects, self.rounds, self.grows, self.cells = prospects, rounds, grows, cells or []
         self.joins = 1 if (prospects.tiers < 2).all() else 1 + 2 * rounds // 3
         """The round in which cells that are not likely are measured for the first time: by then those that can strike
         them off are known well."""
-        self._known: list[tuple[bytes, Decision]] = []
-        """The outcome of each look so far, with the digest of its rows."""
+        self._known: dict[tuple[int, bytes], Decision] = {}
+        """The outcome of each look so far, by its number and the digest of its rows."""
+
+    def read(self, rows: Sequence[Mapping[str, str]]) -> None:
+        """Take these trials, of the cells and of others, and decide."""
+        places = {(cell.point, cell.backend, cell.codec): number for number, cell in enumerate(self.cells)}
+        found = [(row, places.get((row["point"], row["backend"], row["codec"]))) for row in rows]
+        mine = [(row, (int(row["round"]) - 1, place)) for row, place in found if place is not None]
+        shape = max((number + 1 for _, (number, _) in mine), default=0), len(self.cells)
+        figures = np.full((2, *shape), np.nan)
+        self.tried, self.took_s = np.zeros(shape, dtype=bool), np.full(shape, np.nan)
+        for row, at in mine:
+            self.tried[at] = True
+            self.took_s[at] = float(row["wall_s"] or 0)
+            for objective, (figure, column) in zip(figures, OBJECTIVES.items(), strict=True):
+                if row["status"] in STANDS[figure]:
+                    objective[at] = float(row[column] or "nan")
+        self.measured = losses(*figures)
+        self.decision = self.after()
+
+    def after(self, rounds: int | None = None) -> Decision:
+        """The decision after so many rounds; None: after all."""
+        return self.decide(self.measured[:rounds], self.tried[:rounds])
 
     def decide(self, measured: Floats, tried: Bools) -> Decision:
-        """The decision after these trials, by making every decision so far again.
-
-        measured: rounds x cells x 2, `losses`, NaN without a valid trial. tried: rounds x cells, whether there is a
-        trial, valid or not.
+        """The decision after such trials, by making every decision so far again.
 
         A strike stands until its probability to be chance exceeds `MOVED`. A cell that joined late, or comes back,
         lacks rounds. Where it is on the front, they are made up for by rounds of that front, but not more than as many
@@ -78,7 +106,8 @@ class Search:
         none = np.zeros(cells, dtype=bool)
         now = Decision(Strikes.none(cells), np.zeros(cells, dtype=np.int64), ~none, none)
         most = max(had, 2 * rounds)
-        measured, tried = _filled(measured, most, np.nan), _filled(tried, most, False)
+        measured = np.pad(measured, ((0, most - had), (0, 0), (0, 0)), constant_values=np.nan)
+        tried = np.pad(tried, ((0, most - had), (0, 0)))
         step = 0
         for number in range(1, most + 1):
             missing = now.front & (now.when == 0) & (tried[: number - 1].sum(axis=0) < rounds)
@@ -93,7 +122,11 @@ class Search:
                 rows = measured[:number].copy()
                 if number == 1:
                     rows[0, ~part] = np.nan
-                now = self._after(step, number, now, rows)
+                # Rows, and how many looks there were, say all that a decision follows from.
+                key = step, blake2b(rows.tobytes()).digest()
+                if key not in self._known:
+                    self._known[key] = self._after(step, number, now, rows)
+                now = self._known[key]
                 step += 1
         return now
 
@@ -105,24 +138,17 @@ class Search:
 
     def _after(self, step: int, number: int, before: Decision, rows: Floats) -> Decision:
         """The decision after one look more."""
-        digest = blake2b(rows.tobytes()).digest()
-        if step < len(self._known) and self._known[step][0] == digest:
-            return self._known[step][1]
-        look, share, when, strikes = (
-            Evidence(self.prospects, rows),
-            self._share(step),
-            before.when,
-            before.strikes,
-        )
+        look, share = Evidence(self.prospects, rows), self._share(step)
+        when, strikes = before.when, before.strikes
         if share:
             now = look.strikes(when > 0, share)
             is_struck = now.how != ""
             stays = (when > 0) & ~is_struck & (now.chance <= MOVED) & ~now.below.any()
             when = np.where(is_struck | stays, np.where(when > 0, when, number), 0)
-            strikes = now.over(strikes, stays)
-        after = replace(before, strikes=strikes, when=when, front=look.front(when == 0))
-        self._known[step:] = [(digest, after)]
-        return after
+            # Those that stay are as they were; a bound that does not hold is known by now alone.
+            how, by, chance = (np.where(stays, *each) for each in zip(strikes[:3], now[:3], strict=True))
+            strikes = Strikes(how, by, chance, now.below)
+        return replace(before, strikes=strikes, when=when, front=look.front(when == 0))
 
     def _share(self, step: int) -> float:
         """How much of the probability of a wrong strike the look after so many others may use; all have 1 at most.
@@ -136,10 +162,33 @@ class Search:
         added = step - looks
         return 1 / (2 * looks) if added < 0 else 0.5 / ((added + 1) * (added + 2))
 
+    def where(self, mask: Any) -> list[Cell]:
+        """The cells where the mask is true."""
+        return [self.cells[place] for place in np.flatnonzero(mask)]
 
-def _filled(rows: Any, count: int, empty: float) -> Any:
-    """The rows, and after them empty ones, so many in all."""
-    return np.concatenate([rows, np.full((count - len(rows), *rows.shape[1:]), empty, dtype=rows.dtype)])
+    @property
+    def medians(self) -> Floats:
+        """The medians over rounds, NaN without a figure that can be trusted: cells x 2."""
+        medians = np.full(self.measured.shape[1:], np.nan)
+        known = ~np.isnan(self.measured).all(axis=0)
+        medians[known] = np.nanmedian(self.measured[:, known], axis=0)
+        return medians
+
+    def behind(self, figures: Floats, others: Floats, times: float) -> Bools:
+        """Whether, on each of its fronts, something is `times` as good in both objectives: cells x 2, `losses`."""
+        result, clearly = np.ones(len(figures), dtype=bool), math.log(times)
+        for those in self.prospects.members:
+            rivals = np.nan_to_num(others[those], nan=np.inf)
+            rivals = rivals[np.argsort(rivals[:, 0])]
+            best = np.concatenate([[np.inf], np.minimum.accumulate(rivals[:, 1])])
+            faster = np.searchsorted(rivals[:, 0], figures[those, 0] - clearly)
+            result[those] &= best[faster] < figures[those, 1] - clearly
+        return result
+
+    def ruled_out(self, others: Floats) -> list[Cell]:
+        """The cells that the links keep clearly behind these figures of their fronts: they have short trials, and are
+        not struck off."""
+        return self.where(self.behind(self.prospects.bound, others, plan.CLEARLY))
 
 
 def gaps(measured: Floats) -> Floats:
@@ -160,73 +209,3 @@ def gaps(measured: Floats) -> Floats:
     after = known & ~ahead
     beaten = (np.maximum(-worse[after].T, 0) + behind[after]).min(axis=1, initial=np.inf)
     return np.where(known, np.where(ahead, np.minimum(others, beaten), behind), 0.0)
-
-
-class Contest:
-    """The cells that are searched together, and their trials so far."""
-
-    search: Search
-    decision: Decision
-    measured: Floats
-    """As a `Search` takes them, like `tried`."""
-    tried: Bools
-    took_s: Floats
-    """Rounds x cells, NaN without a trial."""
-
-    def __init__(self, group: Group) -> None:
-        self.group, self.block, self.cells = group, group[:2], list[Cell]()
-
-    def read(self, rows: Iterable[Mapping[str, str]], *, with_unsound: bool) -> None:
-        """Take in their trials among these rows. with_unsound: also those of which no figure counts."""
-        places = {(cell.point, cell.backend, cell.codec): number for number, cell in enumerate(self.cells)}
-        key = tuple(map(str, self.group))
-        mine = [
-            row
-            for row in rows
-            if (with_unsound or row["status"] not in REDONE)
-            and tuple(row[name] for name in NAMES) == key
-            and (row["point"], row["backend"], row["codec"]) in places
-        ]
-        shape = max((int(row["round"]) for row in mine), default=0), len(self.cells)
-        figures = np.full((2, *shape), np.nan)
-        self.tried, self.took_s = np.zeros(shape, dtype=bool), np.full(shape, np.nan)
-        for row in mine:
-            at = int(row["round"]) - 1, places[row["point"], row["backend"], row["codec"]]
-            self.tried[at] = True
-            self.took_s[at] = float(row["wall_s"] or 0)
-            for objective, (figure, column) in zip(figures, OBJECTIVES.items(), strict=True):
-                if row["status"] in STANDS[figure]:
-                    objective[at] = float(row[column] or "nan")
-        self.measured = losses(*figures)
-
-    def decide(self, rounds: int | None = None) -> Decision:
-        """The decision after so many rounds; None: after all."""
-        return self.search.decide(self.measured[:rounds], self.tried[:rounds])
-
-    def where(self, mask: Any) -> list[Cell]:
-        """The cells where the mask is true."""
-        return [self.cells[place] for place in np.flatnonzero(mask)]
-
-    @property
-    def medians(self) -> Floats:
-        """The medians over rounds, NaN without a figure that can be trusted: cells x 2."""
-        medians = np.full(self.measured.shape[1:], np.nan)
-        known = ~np.isnan(self.measured).all(axis=0)
-        medians[known] = np.nanmedian(self.measured[:, known], axis=0)
-        return medians
-
-    def behind(self, figures: Floats, others: Floats, times: float) -> Bools:
-        """Whether, on each of its fronts, something is `times` as good in both objectives: cells x 2, `losses`."""
-        result, clearly = np.ones(len(figures), dtype=bool), math.log(times)
-        for those in self.search.prospects.members:
-            rivals = np.nan_to_num(others[those], nan=np.inf)
-            rivals = rivals[np.argsort(rivals[:, 0])]
-            best = np.concatenate([[np.inf], np.minimum.accumulate(rivals[:, 1])])
-            faster = np.searchsorted(rivals[:, 0], figures[those, 0] - clearly)
-            result[those] &= best[faster] < figures[those, 1] - clearly
-        return result
-
-    def ruled_out(self, others: Floats) -> list[Cell]:
-        """The cells that the links keep clearly behind these figures of their fronts: they have short trials, and are
-        not struck off."""
-        return self.where(self.behind(self.search.prospects.bound, others, plan.CLEARLY))

@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 
 from pareto.analysis.model_profile import ModelProfile
-from pareto.analysis.prediction import forecast
+from pareto.analysis.prediction.forecast import Forecasts
 from pareto.analysis.statistics.samples import Bools, Floats
 from pareto.partitions.engines.registry import EAGER
 from pareto.predict import links
-from pareto.predict.search import Contest, Group, Search, gaps
+from pareto.predict.search import NAMES, Group, Search, gaps
 from pareto.predict.strikes import PHYSICS, Prospects, losses
 from pareto.remote.codecs.registry import NONE
 from pareto.remote.link.units import minutes
@@ -31,7 +31,7 @@ from pareto.sweep import plan
 from pareto.sweep.cell import Cell, Condition
 from pareto.sweep.networks import Networks
 from pareto.sweep.sweep import Sweep
-from pareto.trial.store import Row, Store
+from pareto.trial.store import REDONE, Row, Store
 
 Block = tuple[str, str]
 """A model and a network: what is measured on one after the other."""
@@ -58,15 +58,13 @@ class Searching:
         self._grows = sweep.until is not None or sweep.budget is not None
         every = plan.cells(sweep, models, networks)
         self.conditions = list(dict.fromkeys(condition for cell in every for condition in cell.conditions))
-        self._contests: dict[Group, Contest] = {}
+        self._cells: dict[Group, list[Cell]] = {}
         for cell in every:
-            group = _group(cell.condition)
-            self._contests.setdefault(group, Contest(group)).cells.append(cell)
-        self.learn(profiles or {})
+            self._cells.setdefault(_group(cell.condition), []).append(cell)
         self.is_measuring = False
         """Whether trials on disk of which no figure counts are this session's: they are not done again in it."""
         self._block: Block | None = None
-        self._read()
+        self.learn(profiles or {})
 
     def learn(self, profiles: Mapping[str, ModelProfile], *, are_all: bool = False) -> None:
         """Take these models' profiles, from now on; decisions follow from them. are_all: where there is none for some
@@ -74,9 +72,16 @@ class Searching:
         self._awaits = self._sweep.search and not are_all
         self.lacks_profiles = self._awaits and not self._models.keys() <= profiles.keys()
         self._is_by_profile = bool(profiles)
-        for each in self._contests.values():
-            prospects = self._foreseen(each.group, each.cells, profiles.get(each.group[0]))
-            each.search = Search(prospects, self._sweep.rounds, grows=self._grows)
+        self._searches = {
+            group: Search(
+                self._foreseen(group, cells, profiles.get(group[0])),
+                self._sweep.rounds,
+                grows=self._grows,
+                cells=cells,
+            )
+            for group, cells in self._cells.items()
+        }
+        self._read()
 
     def update(self) -> None:
         """Decide by the rows on disk, and write what is struck off."""
@@ -85,18 +90,20 @@ class Searching:
         self.store.write_struck(self.struck())
 
     def _read(self) -> None:
-        rows = self.store.rows() if self.store is not None else []
-        for each in self._contests.values():
-            each.read(rows, with_unsound=self.is_measuring)
-            each.decision = each.decide()
+        of_groups: dict[tuple[str, ...], list[Row]] = {}
+        for row in self.store.rows() if self.store is not None else []:
+            if self.is_measuring or row["status"] not in REDONE:
+                of_groups.setdefault(tuple(row[name] for name in NAMES), []).append(row)
+        for group, each in self._searches.items():
+            each.read(of_groups.get(tuple(map(str, group)), []))
 
     def part(self) -> plan.Plan | None:
         """The next trials of rounds that are the sweep's own, or were added and begun; None when these are whole. Every
         (model, network) has its first round, before the first of them has all its others."""
         rounds: dict[Block, int] = {}
-        for each in self._contests.values():
+        for group, each in self._searches.items():
             if number := each.decision.round:
-                rounds[each.block] = min(number, rounds.get(each.block, number))
+                rounds[group[:2]] = min(number, rounds.get(group[:2], number))
         if not rounds:
             last = {each: self.last(each) for each in self.conditions}
             grown = {each: number for each, number in last.items() if number > self._sweep.rounds}
@@ -105,7 +112,7 @@ class Searching:
         # To change the network takes as long as many trials do. Within a budget all get as many rounds.
         most = math.inf if self._sweep.budget is not None else 2
         block = min(rounds, key=lambda each: min(rounds[each], most))
-        there, number = [each for each in self._contests.values() if each.block == block], rounds[block]
+        there, number = [each for group, each in self._searches.items() if group[:2] == block], rounds[block]
         of_round = [each for each in there if each.decision.round == number]
         due = {cell for each in of_round for cell in each.where(each.decision.due)}
         done = [cell for each in there for cell in each.where(each.tried.any(axis=0))]
@@ -129,8 +136,8 @@ class Searching:
         else foreseen have round 1, or in a search none."""
         parts: dict[tuple[int, Block], set[Cell]] = {}
         short: set[Cell] = set()
-        for each in self._contests.values():
-            known, seen = each.search.prospects.expected, each.medians
+        for group, each in self._searches.items():
+            known, seen = each.prospects.expected, each.medians
             if np.isnan(known).any():
                 known = self._roughly(each.cells)
             known = np.where(np.isnan(seen), known, seen)
@@ -138,7 +145,7 @@ class Searching:
             most[each.decision.when > 0] = 0
             for number in range(1, self._sweep.rounds + 1):
                 left = (most >= number) & ~each.tried[number - 1 : number].any(axis=0)
-                parts.setdefault((number, each.block), set()).update(each.where(left))
+                parts.setdefault((number, group[:2]), set()).update(each.where(left))
             short.update(each.ruled_out(known))
         trials: list[plan.Trial] = []
         for number, block in sorted(parts, key=lambda part: (part[0] > 1, part[1], part[0])):
@@ -156,8 +163,8 @@ class Searching:
         """
         due: dict[int, set[Cell]] = {}
         for group, number in {_group(each): number for each, number in numbers.items()}.items():
-            each = self._contests[group]
-            before, tried = each.decide(number - 1), each.tried[number - 1 : number]
+            each = self._searches[group]
+            before, tried = each.after(number - 1), each.tried[number - 1 : number]
             missing = (before.when == 0) & ~tried.any(axis=0) & (before.round == 0)
             due.setdefault(number, set()).update(each.where(missing))
         parts = (self._some(number, cells) for number, cells in sorted(due.items()))
@@ -165,14 +172,14 @@ class Searching:
 
     def last(self, condition: Condition) -> int:
         """The last round of what is searched together with a condition's cells."""
-        return len(self._contests[_group(condition)].tried)
+        return len(self._searches[_group(condition)].tried)
 
     def hardest(self, part: plan.Plan, left_s: float, pace: float) -> plan.Plan | None:
         """The cells of a round whose place is least clear, as many as fit into the time; None for fewer than two."""
         clear: dict[Cell, float] = {}
-        for each in self._contests.values():
+        for each in self._searches.values():
             least = np.full(len(each.cells), np.inf)
-            for those in each.search.prospects.members:
+            for those in each.prospects.members:
                 least[those] = np.minimum(least[those], gaps(each.measured[:, those]))
             clear |= zip(each.cells, least, strict=True)
         order = sorted(part.trials, key=lambda trial: clear[trial.cell])
@@ -185,10 +192,10 @@ class Searching:
     def struck(self) -> list[Row]:
         """A row of struck.csv for each cell that is struck off."""
         rows, run = list[Row](), self.store.run if self.store is not None else ""
-        for each in self._contests.values():
+        for each in self._searches.values():
             when, strikes = each.decision.when, each.decision.strikes
             by_physics = (strikes.how == PHYSICS)[:, None]
-            at = np.where(by_physics, each.search.prospects.bound, each.medians)
+            at = np.where(by_physics, each.prospects.bound, each.medians)
             for number in np.flatnonzero(when):
                 cell, by = each.cells[number], each.cells[strikes.by[number]]
                 rows.append(
@@ -216,7 +223,7 @@ class Searching:
     def _below(self) -> Iterator[str]:
         """A line for each group in which a cell was measured below its bound, so that no physics strikes off."""
         of, then = ("model profile", "; make the profile anew") if self._is_by_profile else ("links", "")
-        for (model, netem, _, engine, *_), each in self._contests.items():
+        for (model, netem, _, engine, *_), each in self._searches.items():
             cells = each.where(each.decision.strikes.below)
             broken = [f"{cell.backend} {cell.point} {cell.codec}".removesuffix(f" {NONE}") for cell in cells]
             if broken:
@@ -229,18 +236,18 @@ class Searching:
 
     def _words(self) -> str:
         """`44 cells: 6 in 6 rounds, 9 in 1, 29 by physics; 3 min 10 s, all cells would take 14 min 20 s`."""
-        took_s: dict[tuple[Cell, int], float] = {}
-        total = physics = 0
-        for each in self._contests.values():
+        took_s, tried = dict[tuple[Cell, int], float](), Counter[int]()
+        open_ = physics = 0
+        for each in self._searches.values():
+            rounds = each.tried.sum(axis=0)
+            tried.update(rounds[rounds > 0].tolist())
+            off = int(((each.decision.strikes.how == PHYSICS) & (rounds == 0)).sum())
+            physics, open_ = physics + off, open_ + int((rounds == 0).sum()) - off
             for number, place in np.argwhere(each.tried):
                 took_s[each.cells[place], number + 1] = each.took_s[number, place]
-            total += len(each.cells)
-            physics += int(((each.decision.strikes.how == PHYSICS) & ~each.tried.any(axis=0)).sum())
-        tried = Counter(Counter(cell for cell, _ in took_s).values())
         words = [f"{count} in {number}" for number, count in sorted(tried.items(), reverse=True)]
         if words:
             words[0] += " rounds" if max(tried) > 1 else " round"
-        open_ = total - tried.total() - physics
         words += [f"{count} {what}" for count, what in ((physics, "by physics"), (open_, "open")) if count]
         whole = plan.make(self._sweep, self._models, self._networks)
         estimates_s = {(trial.cell, trial.round): trial.estimate_s for trial in whole.trials}
@@ -252,8 +259,8 @@ class Searching:
         profiling_s = sum(float(session.get("profiling_s") or 0) for session in sessions)
         spent = f" with the model profile's {minutes(profiling_s)}" if profiling_s >= 1 else ""
         return (
-            f"{total} cells: {', '.join(words)}; {minutes(sum(took_s.values()) + profiling_s)}{spent}, "
-            f"all cells would take {minutes(every_s)}"
+            f"{tried.total() + physics + open_} cells: {', '.join(words)}; "
+            f"{minutes(sum(took_s.values()) + profiling_s)}{spent}, all cells would take {minutes(every_s)}"
         )
 
     def _roughly(self, cells: Sequence[Cell]) -> Floats:
@@ -264,40 +271,50 @@ class Searching:
 
     def _foreseen(self, group: Group, cells: Sequence[Cell], profile: ModelProfile | None) -> Prospects:
         _, netem, batch_size, engine, in_flight, *_ = group
-        alone = {cell for cell in cells if not self._crossed(cell)}
-        # Which the driver knows beforehand.
-        accuracy = np.array([self._models[cell.model].accuracy_of(cell) for cell in cells])
+        tolerance = self._sweep.link_tolerance
         result = replace(
             Prospects.unknown(len(cells)),
-            fronts=_fronts(cells, None if self._sweep.search else alone),
-            accuracy=accuracy if len(set(accuracy)) > 1 else None,
+            fronts=self._fronts(cells),
+            accuracy=np.array(
+                [self._models[cell.model].accuracy_of(cell) for cell in cells]
+            ),  # known beforehand
             moves=profile is not None and engine == EAGER,
         )
-        if self._awaits and profile is None:
-            return result
-        if profile is None:
-            tolerance = self._sweep.link_tolerance
+        if profile is None and not self._awaits:
             least = [plan.of_links(cell, self._models, self._networks, tolerance) for cell in cells]
-            backends = _numbered([cell.backend for cell in cells])
-            if any(backends):
-                twins = _numbered([(cell.cuts, cell.codec) for cell in cells]), backends
-                result = replace(result, twins=np.array(twins).T)
             result.expected[:], result.bound[:] = self._roughly(cells), losses(*np.array(least).T)
+            splits, backends = (
+                _numbered(values)
+                for values in ([(cell.cuts, cell.codec) for cell in cells], [cell.backend for cell in cells])
+            )
+            return replace(result, twins=np.array([splits, backends]).T) if any(backends) else result
+        if profile is None:
             return result
-        usual, best = links.networks(self._networks[netem])
-        slack = links.slack(self._sweep.link_tolerance)
         ways = [(cell.transport, cell.codec) for cell in cells]
         for transport, codec in dict.fromkeys(ways):
             mine = [number for number, way in enumerate(ways) if way == (transport, codec)]
-            splits = np.array([cells[number].cuts for number in mine])
-            foreseen = forecast.of(
-                profile, splits, usual, transport, batch_size, in_flight,
-                at_best=best, slack=slack, codec=codec, engine=engine,
-            )  # fmt: skip
-            result.expected[mine] = losses(foreseen.latency_s, foreseen.throughput_ips)
-            result.error[mine] = np.stack([foreseen.latency_error, foreseen.throughput_error], axis=1)
-            result.bound[mine] = losses(foreseen.least_latency_s, foreseen.most_throughput_ips)
+            case = links.case(netem, self._networks[netem], tolerance, batch_size, in_flight, codec)
+            foreseen = Forecasts(profile, case, transport).of(
+                np.array([cells[each].cuts for each in mine]), engine
+            )
+            result.expected[mine] = losses(foreseen["latency_s"], foreseen["throughput_ips"])
+            result.error[mine] = np.stack([foreseen["latency_error"], foreseen["throughput_error"]], axis=1)
+            result.bound[mine] = losses(foreseen["least_latency_s"], foreseen["most_throughput_ips"])
         return result
+
+    def _fronts(self, cells: Sequence[Cell]) -> Bools:
+        """The fronts that each cell may be on: cells x fronts. Each codec has one; without a search each backend of a
+        codec has, and cells where nothing crosses are on all of these."""
+        of_cells = [{condition[3] for condition in cell.conditions} for cell in cells]
+        codecs = dict.fromkeys(codec for of_cell in of_cells for codec in sorted(of_cell))
+        on = np.array([[codec in of_cell for codec in codecs] for of_cell in of_cells])
+        if self._sweep.search:
+            return on
+        backends = dict.fromkeys(cell.backend for cell in cells)
+        own = np.array(
+            [[each == cell.backend or not self._crossed(cell) for each in backends] for cell in cells]
+        )
+        return np.asarray((on[:, :, None] & own[:, None]).reshape(len(cells), -1))
 
     def _crossed(self, cell: Cell) -> int:
         """How many links a request of the cell crosses."""
@@ -312,16 +329,3 @@ def _numbered(values: Sequence[Hashable]) -> list[int]:
     """A number for each value, from 0 in the order of coming: the same where values are equal."""
     numbers = {value: number for number, value in enumerate(dict.fromkeys(values))}
     return [numbers[value] for value in values]
-
-
-def _fronts(cells: Sequence[Cell], alone: Set[Cell] | None) -> Bools | None:
-    """On which fronts each cell may be: cells x fronts; None where there is one. Each codec has one. alone: cells where
-    nothing crosses, where each backend is to have a front of its own, which they are on as well."""
-    of_cells = [{condition[3] for condition in cell.conditions} for cell in cells]
-    codecs = list(dict.fromkeys(codec for of_cell in of_cells for codec in sorted(of_cell)))
-    on = np.array([[codec in of_cell for codec in codecs] for of_cell in of_cells])
-    if alone is not None:
-        backends = list(dict.fromkeys(cell.backend for cell in cells))
-        own = np.array([[cell.backend == each or cell in alone for each in backends] for cell in cells])
-        on = (on[:, :, None] & own[:, None]).reshape(len(cells), -1)
-    return on if on.shape[1] > 1 else None

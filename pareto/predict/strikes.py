@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -61,16 +62,16 @@ class Prospects:
     expected: the forecast. error: its standard deviation. bound: what the cell cannot be below. NaN where nothing is
     known: such a cell is measured as if it were likely, and no physics strikes it off.
 
-    fronts: cells x fronts, on which of them a cell may be; None: there is one, for all. accuracy: of each cell, known
-    beforehand; None: of all the same. twins: cells x 2, numbers of what a cell is but for its backend, and of that;
-    None: they tell less than the forecast. moves: whether bounds move with the machine's speed: not those of links.
+    fronts: cells x fronts, on which of them a cell may be; None: there is one, for all. accuracy: of each cell, or of
+    all, known beforehand. twins: cells x 2, numbers of what a cell is but for its backend, and of that; None: they tell
+    less than the forecast. moves: whether bounds move with the machine's speed: not those of links.
     """
 
     expected: Floats
     error: Floats
     bound: Floats
     fronts: Bools | None = None
-    accuracy: Floats | None = None
+    accuracy: float | Floats = 1.0
     twins: Ints | None = None
     moves: bool = True
 
@@ -114,11 +115,8 @@ class Prospects:
 
     def less_accurate(self, cells: Ints, than: Ints) -> Bools:
         """Whether each of the others is less accurate than each of these cells: cells x others."""
-        return np.asarray(self.accuracies[cells][:, None] > self.accuracies[than])
-
-    @property
-    def accuracies(self) -> Floats:
-        return np.ones(len(self.expected)) if self.accuracy is None else self.accuracy
+        accuracy = np.broadcast_to(self.accuracy, len(self.expected))
+        return np.asarray(accuracy[cells][:, None] > accuracy[than])
 
 
 def losses(latency_s: Floats, throughput_ips: Floats) -> Floats:
@@ -127,8 +125,7 @@ def losses(latency_s: Floats, throughput_ips: Floats) -> Floats:
         return np.stack([np.log(latency_s), -np.log(throughput_ips)], axis=-1)
 
 
-@dataclass(frozen=True)
-class Strikes:
+class Strikes(NamedTuple):
     """The strike of each cell: how it is struck off (empty text if it is not), by which cell (-1: none), and the
     probability that this is chance; and whether it was measured below its bound, which then bounds nothing."""
 
@@ -139,28 +136,8 @@ class Strikes:
 
     @classmethod
     def none(cls, cells: int) -> Strikes:
-        return cls(
-            np.full(cells, "", dtype=object),
-            np.full(cells, -1, dtype=np.int64),
-            np.ones(cells),
-            np.zeros(cells, dtype=bool),
-        )
-
-    def put(self, cells: Ints, how: str, by: Ints, chance: Floats) -> None:
-        """Strike these cells off where the probability, within a look's share of all, is half of `ALPHA` at most."""
-        self.chance[cells] = np.minimum(1.0, chance)
-        struck = self.chance[cells] <= ALPHA / 2
-        self.how[cells[struck]] = how
-        self.by[cells[struck]] = by[struck]
-
-    def over(self, kept: Strikes, stays: Bools) -> Strikes:
-        """These strikes, with those of `kept` where they stay."""
-        return Strikes(
-            np.where(stays, kept.how, self.how),
-            np.where(stays, kept.by, self.by),
-            np.where(stays, kept.chance, self.chance),
-            self.below,
-        )
+        how, by = np.full(cells, "", dtype=object), np.full(cells, -1, dtype=np.int64)
+        return cls(how, by, np.ones(cells), np.zeros(cells, dtype=bool))
 
 
 class Evidence:
@@ -241,32 +218,37 @@ class Evidence:
 
     def strikes(self, standing: Bools, share: float) -> Strikes:
         """The strikes of cells by what is known now. standing: those that are struck off already. share: of the
-        probability of a wrong strike, how much this look may use."""
-        cells = len(self.prospects.expected)
-        result, noise = Strikes.none(cells), self._noise()
+        probability of a wrong strike, how much this look may use: half of it for each of both ways."""
+        result, noise = Strikes.none(len(self.prospects.expected)), self._noise()
         if noise is None:
             return result
+
+        def put(how: str, cells: Ints, by: Ints, chance: Floats) -> None:
+            result.chance[cells] = np.minimum(1.0, chance)
+            struck = result.chance[cells] <= ALPHA / 2
+            result.how[cells[struck]], result.by[cells[struck]] = how, by[struck]
+
         variance, freedom = noise
         error = np.sqrt(variance / self.count[:, None] + FLOOR**2)
         under = stdtr(freedom, (self.levels - self._bounds[self.cells]) / error).min(axis=1)
         result.below[self.cells] = 2 * len(self.cells) * under / share <= ALPHA
         by, chance = self._by_rounds(variance, freedom, standing)
-        result.put(self.cells, ROUNDS, by, chance / share)
+        put(ROUNDS, self.cells, by, chance / share)
         if not result.below.any():
             others = np.flatnonzero(result.how == "")
             by, chance = self._by_physics(others, error, freedom)
             surer = chance / share < result.chance[others]
-            result.put(others[surer], PHYSICS, by[surer], chance[surer] / share)
+            put(PHYSICS, others[surer], by[surer], chance[surer] / share)
         return result
 
     def front(self, among: Bools) -> Bools:
         """Those of these measured cells that none other of them dominates, by the rounds that each two share: on some
         front, in both objectives and accuracy."""
         result = np.zeros(len(among), dtype=bool)
+        accuracy = np.broadcast_to(self.prospects.accuracy, self.measured.shape[:2])[..., None]
+        figures = np.concatenate([np.where(among[:, None], self.measured, np.nan), accuracy], axis=2)
         for those in self.prospects.members:
-            figures = np.where(among[those, None], self.measured[:, those], np.nan)
-            known = np.broadcast_to(self.prospects.accuracies[those, None], (*figures.shape[:2], 1))
-            result[those] |= nondominated(np.concatenate([figures, known], axis=2), (False, False, True))
+            result[those] |= nondominated(figures[:, those], (False, False, True))
         return result
 
     @cached_property

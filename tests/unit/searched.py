@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -99,39 +100,39 @@ def landscape(
     else:
         profiled = measured = edge, later
     delay_s, rate = NETWORKS[rng.integers(len(NETWORKS))]
+    codec, backend, point = (each.ravel() for each in np.indices((codecs, len(BACKENDS_S), units + 1)))
+    lost = np.array([np.zeros(units + 1), *(rng.integers(0, 4, units + 1) / 16 for _ in CODECS[1:codecs])])
+    (sent, byte_s), over_s, nbytes = (
+        np.array(CODECS).T[:, codec],
+        np.array(BACKENDS_S)[backend],
+        nbytes[point],
+    )
     crosses = nbytes > 0
-    levels, bound, expected, errors, fronts, accuracy, links, twins = [], [], [], [], [], [], [], []
-    for codec, (sent, byte_s) in enumerate(CODECS[:codecs]):
-        kept = crosses if codec else np.ones(len(nbytes), dtype=bool)
-        line_s, coding_s = 8 * sent * nbytes / rate, byte_s * nbytes
-        lost = rng.integers(0, 4, len(nbytes)) / 16 if codec else np.zeros(len(nbytes))
-        with np.errstate(divide="ignore"):
-            most = 1 / (0.98 * line_s)
-            least_s = np.where(crosses, line_s + 2 * delay_s, 0) * 0.98
-            alone = losses(least_s, most)[kept]
-        for backend, over_s in enumerate(BACKENDS_S):
-            links.append(alone)
-            splits = codec * len(nbytes) + np.flatnonzero(kept)
-            twins.append(np.stack([splits, np.full(len(splits), backend)], axis=1))
-            for faster, side, of in (
-                (0.0, levels, measured),
-                (MARGIN, bound, measured),
-                (0.0, expected, profiled),
-            ):
-                known = 0.0 if engine and faster else 1 - faster
-                stages = known * np.stack([of[0] + coding_s, of[1] + coding_s / slower])
-                adds_s = np.where(crosses, line_s + 2 * delay_s, 0) * (0.98 if faster else 1)
-                latency = stages.sum(axis=0) + adds_s + (0 if faster else over_s * crosses)
-                slowest = np.max([*stages, 0.98 * line_s if faster else line_s, latency / 64], axis=0)
-                with np.errstate(divide="ignore"):  # a link alone takes nothing where nothing crosses
-                    side.append(losses(latency, 1 / slowest)[kept])
-            # Of the last ones, which are the forecast's.
-            unsure = BY_ENGINE * engine * np.stack(of)
-            longest = np.max([*(stages + unsure), slowest], axis=0)
-            errors.append(np.stack([np.hypot(*unsure) / latency, longest / slowest - 1], axis=1)[kept])
-            fronts.append((~crosses[kept, None]) | (np.arange(codecs) == codec))
-            accuracy.append(1 - lost[kept])
-    return Truth(*map(np.concatenate, (levels, bound, expected, errors, fronts, accuracy, links, twins)))
+    line_s, coding_s = 8 * sent * nbytes / rate, byte_s * nbytes
+    on_link_s = np.where(crosses, line_s + 2 * delay_s, 0)
+
+    def figures(of: Sequence[Floats], *, least: bool = False) -> tuple[Floats, Floats, Floats]:
+        """Seconds of the stages, of a request, and from one to the next."""
+        known, faster = (0.0 if engine else 1 - MARGIN, 0.98) if least else (1.0, 1)
+        stages_s = known * np.stack([of[0][point] + coding_s, of[1][point] + coding_s / slower])
+        latency_s = stages_s.sum(axis=0) + on_link_s * faster + (0 if least else over_s * crosses)
+        return stages_s, latency_s, np.max([*stages_s, faster * line_s, latency_s / 64], axis=0)
+
+    stages_s, latency_s, period_s = figures(profiled)
+    unsure_s = BY_ENGINE * engine * np.stack(profiled)[:, point]
+    longer_s = np.max([*(stages_s + unsure_s), period_s], axis=0)
+    with np.errstate(divide="ignore"):  # a link alone takes nothing where nothing crosses
+        truth = Truth(
+            *(losses(each[1], 1 / each[2]) for each in (figures(measured), figures(measured, least=True))),
+            losses(latency_s, 1 / period_s),
+            np.stack([np.hypot(*unsure_s) / latency_s, longer_s / period_s - 1], axis=1),
+            ~crosses[:, None] | (np.arange(codecs) == codec[:, None]),
+            1 - lost[codec, point],
+            losses(on_link_s * 0.98, 1 / (0.98 * line_s)),
+            np.stack([codec * (units + 1) + point, backend], axis=1),
+        )
+    kept = crosses | (codec == 0)
+    return Truth(*(each[kept] for each in vars(truth).values()))
 
 
 def repeat(
@@ -183,7 +184,7 @@ def repeat(
     if default:
         known = Prospects(
             *(truth.levels + rng.normal(0, 0.4, levels.shape), np.full_like(levels, np.nan), truth.links),
-            _of_backends(truth), truth.accuracy if codecs > 1 else None, twins=truth.twins, moves=False,
+            _of_backends(truth), truth.accuracy if codecs > 1 else 1.0, twins=truth.twins, moves=False,
         )  # fmt: skip
     seen = np.full_like(figures, np.nan)
     search = Search(known, ROUNDS)

@@ -9,8 +9,9 @@ import pandas as pd
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from pareto.analysis.prediction.forecast import Slack
 from pareto.analysis.prediction.network import Network
-from pareto.predict.links import doubts, networks, slack
+from pareto.predict.links import case, doubts
 from pareto.remote.link.probe import Tolerance
 from pareto.remote.link.profile import Bucket, Direction, Profile
 from pareto.remote.link.trace import Step, Trace
@@ -35,8 +36,9 @@ def test_a_link_is_as_in_the_mean_and_at_its_best(
     profile: Profile, usual: tuple[float, ...], best: tuple[float, ...]
 ) -> None:
     """Or off by what probes allow."""
-    assert networks([profile, profile]) == ((Network(*usual),) * 2, (Network(*best),) * 2)
-    assert vars(slack(Tolerance(0.1, 0.002, 0.3))) == {"rate": 0.3, "rtt": 0.1, "rtt_floor_s": 0.002}
+    made = case("", [profile, profile], Tolerance(0.1, 0.002, 0.3), 1, "auto", "none")
+    assert (made.usual, made.at_best) == ((Network(*usual),) * 2, (Network(*best),) * 2)
+    assert made.slack == Slack(0.3, 0.1, 0.002)
 
 
 NET = """

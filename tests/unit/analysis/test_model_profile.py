@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -48,25 +47,17 @@ def profile() -> ModelProfile:
     )
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    coded().write(tmp_path)
-    return tmp_path
-
-
-KNOWN = np.array([1.0, 2.0, 3.0, np.nan])
-ONLY_INPUT = np.array([1e-3, np.nan, np.nan, np.nan])
+KNOWN, ONLY_INPUT = np.array([1.0, 2.0, 3.0, np.nan]), np.array([1e-3, np.nan, np.nan, np.nan])
+UNKNOWN = np.full(4, np.nan)
 
 
 def coded() -> ModelProfile:
     """The profile with two codecs, one of which is used at point 0 alone."""
     sent = (4e5 * KNOWN, 1e5 * KNOWN, 1e5 * KNOWN, 1e-3 * KNOWN, 9e-4 * KNOWN)
-    edge, server = (
-        CodecTimes(role, 8, "int8", *sent, decode_s, decode_s)
-        for role, decode_s in (("edge", np.full(4, np.nan)), ("server", 2e-3 * KNOWN))
-    )
-    picture = CodecTimes("server", 8, "jpeg:90", *(ONLY_INPUT,) * 2, np.full(4, np.nan), *(ONLY_INPUT,) * 4)
-    return replace(profile(), codecs=(edge, server, picture))
+    decoding_s = {"edge": UNKNOWN, "server": 2e-3 * KNOWN}
+    int8 = (CodecTimes(role, 8, "int8", *sent, each_s, each_s) for role, each_s in decoding_s.items())
+    picture = CodecTimes("server", 8, "jpeg:90", *(ONLY_INPUT,) * 2, UNKNOWN, *(ONLY_INPUT,) * 4)
+    return replace(profile(), codecs=(*int8, picture))
 
 
 def with_peaks() -> ModelProfile:
@@ -79,55 +70,26 @@ def with_peaks() -> ModelProfile:
 def test_what_is_written_is_read_again_with_every_digit(made: ModelProfile, tmp_path: Path) -> None:
     made.write(tmp_path)
     known = [
-        {**asdict(each), "backends": [cost._arrays for cost in each.backends]}
+        {**asdict(each), "backends": [cost.figures for cost in each.backends]}
         for each in (read(tmp_path), made)
     ]
     np.testing.assert_equal(*known)
     assert (tmp_path / CODECS.file).exists() == bool(made.codecs)
 
 
-def test_units_hosts_and_batch_sizes() -> None:
-    assert profile().units == ("stem", "body", "output")
-    assert profile().roles == ("edge", "server")
-    assert profile().batch_sizes == (1, 8)
+def test_a_profile_knows_its_units_hosts_batch_sizes_codecs_and_backends() -> None:
+    of = coded()
+    assert (of.units, of.roles, of.batch_sizes) == (("stem", "body", "output"), ("edge", "server"), (1, 8))
+    assert of.times[0].difference == pytest.approx(1 / 1.02 - 1)
+    assert (of.of("server", 8), of.cost("edge-server", "rpc")) == (of.times[3], of.backends[1])
+    assert of.coding("server", 8, "int8") is of.codecs[1]
+    with pytest.raises(
+        UserError, match="the codec zstd on edge at batch size 8: it has int8 on edge at batch size 8"
+    ):
+        of.coding("edge", 8, "zstd")
 
 
-def test_the_units_beside_the_whole() -> None:
-    assert times("edge").difference == pytest.approx(1 / 1.02 - 1)
-
-
-@pytest.mark.parametrize(
-    ("ask", "words"),
-    [
-        (lambda: profile().of("edge", 4), "batch size 4: edge at batch size 1, server"),
-        (
-            lambda: profile().cost("edge-server", "tcp:4"),
-            "no cost of tcp:4 on edge-server: it has tcp on edge-server, rpc",
-        ),
-        (
-            lambda: coded().coding("edge", 8, "zstd"),
-            "no times of the codec zstd on edge at batch size 8: it has int8, jpeg:90",
-        ),
-    ],
-)
-def test_what_is_not_profiled_is_refused(ask: Callable[[], object], words: str) -> None:
-    with pytest.raises(UserError, match=words):
-        ask()
-    assert profile().of("server", 8).batch_size == 8
-    assert profile().cost("edge-server", "rpc").backend == "rpc"
-    assert coded().coding("server", 8, "int8").decode_s[1] == 4e-3
-
-
-def _without(key: str) -> Callable[[Path], None]:
-    def damage(folder: Path) -> None:
-        facts = json.loads((folder / FACTS).read_text())
-        del facts[key]
-        (folder / FACTS).write_text(json.dumps(facts))
-
-    return damage
-
-
-def _edited(file: str, old: str, new: str) -> Callable[[Path], None]:
+def edited(file: str, old: str, new: str) -> Callable[[Path], None]:
     def damage(folder: Path) -> None:
         text = (folder / file).read_text()
         assert old in text
@@ -136,7 +98,7 @@ def _edited(file: str, old: str, new: str) -> Callable[[Path], None]:
     return damage
 
 
-def _linked(folder: Path) -> None:
+def linked(folder: Path) -> None:
     (folder / PROFILE.file).rename(folder / "other")
     (folder / PROFILE.file).symlink_to("other")
 
@@ -147,32 +109,32 @@ def _linked(folder: Path) -> None:
         (lambda folder: (folder / FACTS).unlink(), "there is no profile.json"),
         (lambda folder: (folder / FACTS).write_text("{"), "is not a model profile: "),
         (lambda folder: (folder / FACTS).write_text("[" * 10_000), "nested too deeply"),
-        (_without("hosts"), "hosts"),
-        (_edited(FACTS, '"result_bytes": 4000', '"result_bytes": "many"'), "result_bytes"),
-        (_edited(FACTS, '"model": "small"', '"model": "\\u001b[2Jsmall"'), "cannot be seen"),
-        (_linked, "is a link"),
+        (edited(FACTS, '"hosts"', '"guests"'), "hosts"),
+        (edited(FACTS, '"result_bytes": 4000', '"result_bytes": "many"'), "result_bytes"),
+        (edited(FACTS, '"model": "small"', '"model": "\\u001b[2Jsmall"'), "cannot be seen"),
+        (linked, "is a link"),
         (lambda folder: (folder / BACKENDS.file).unlink(), "No such file"),
-        (_edited(PROFILE.file, ",2,body,", ",3,body,"), "each unit once"),
-        (_edited(PROFILE.file, "cpu,8,1,1.0,1,stem", "cpu,8,1,1.0,1,root"), "different units"),
-        (_edited(PROFILE.file, "0.0034567891234,", ","), "lacks figures"),
-        (_edited(PROFILE.file, "0.0034567891234,", "-1,"), "median_s"),
-        (_edited(PROFILE.file, "edge,cpu", "nobody,cpu"), "wrong form"),
-        (_edited(BACKENDS.file, "0.000101,", ","), "lacks a figure"),
+        (edited(PROFILE.file, ",2,body,", ",3,body,"), "each unit once"),
+        (edited(PROFILE.file, "cpu,8,1,1.0,1,stem", "cpu,8,1,1.0,1,root"), "different units"),
+        (edited(PROFILE.file, "0.0034567891234,", ","), "lacks figures"),
+        (edited(PROFILE.file, "0.0034567891234,", "-1,"), "median_s"),
+        (edited(PROFILE.file, "edge,cpu", "nobody,cpu"), "wrong form"),
+        (edited(BACKENDS.file, "0.000101,", ","), "a row lacks a figure: payload_bytes, trip_s"),
         (lambda folder: (folder / PROFILE.file).write_text(",".join(PROFILE.columns) + "\n"), "has no rows"),
         (
-            _edited(CODECS.file, "edge,8,int8,2,", "edge,8,int8,1,"),
+            edited(CODECS.file, "edge,8,int8,2,", "edge,8,int8,1,"),
             "int8 on edge at batch size 8 has a point twice",
         ),
-        (_edited(CODECS.file, "edge,8,int8,2,", "edge,8,int8,3,"), "its points are 0 to 2"),
-        (_edited(CODECS.file, ",0.001,0.0009", ",,0.0009"), "a codec lacks a figure"),
+        (edited(CODECS.file, "edge,8,int8,2,", "edge,8,int8,3,"), "its points are 0 to 2"),
+        (edited(CODECS.file, ",0.001,0.0009", ",,0.0009"), "a row lacks a figure: wire_bytes, encode_s"),
     ],
 )
 def test_a_folder_of_somebody_else_is_refused_in_a_line(
-    folder: Path, damage: Callable[[Path], None], named: str
+    tmp_path: Path, damage: Callable[[Path], None], named: str
 ) -> None:
-    damage(folder)
+    coded().write(tmp_path)
+    damage(tmp_path)
     with pytest.raises(UserError) as refused:
-        read(folder)
+        read(tmp_path)
     assert named in str(refused.value)
-    assert "\n" not in str(refused.value)
-    assert "\x1b" not in str(refused.value)
+    assert not {"\n", "\x1b"} & set(str(refused.value))

@@ -1,8 +1,10 @@
-"""The predicted front beside what simpler rules choose: rows, table, sentences, figure."""
+"""The predicted front of all splits, against each of them; what simpler rules choose; table, and sentences."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations_with_replacement
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,29 +14,126 @@ from syrupy.assertion import SnapshotAssertion
 
 from pareto.analysis.fronts.where import Where
 from pareto.analysis.prediction import predicted as predicted_module
-from pareto.analysis.prediction.choose import pareto
+from pareto.analysis.prediction.forecast import Case, Forecasts
+from pareto.analysis.prediction.formula import Chain
 from pareto.analysis.prediction.network import Network
 from pareto.analysis.prediction.predicted import (
     COLUMNS,
     FRONT,
     RULES,
-    Case,
-    _all_splits,
-    at,
     behind,
+    even,
+    front,
+    greedy,
+    pareto,
     predicted,
     splits_of,
 )
+from pareto.analysis.statistics.samples import Ints
 from pareto.analysis.tables.predicted import advice, answers, predicted_table, sentences
 from pareto.analysis.wording import EDGE, SERVER, order
 from pareto.protocol.errors import UserError
-from tests.unit.analysis.test_forecast import FAR, UNITS, profile
+from tests.unit.analysis.test_forecast import FAR, UNITS, coded, profile
 
 NEAR = Network(0.0005, 1e9, 0.0005, 1e9)
 
 
-def case(*networks: Network) -> Case:
-    return Case("a network", networks, networks)
+def every(points: int, hosts: int) -> Ints:
+    return np.array(list(combinations_with_replacement(range(points), hosts - 1)))
+
+
+def chain(hosts: int, units: int, seed: int = 0, **changed: Any) -> Chain:
+    """A chain of hosts and a model of so many units, drawn at random."""
+    draws, links = np.random.default_rng(seed), hosts - 1
+    units_s = draws.lognormal(-6, 1, units) * draws.lognormal(0, 1, hosts)[:, None]
+    until_s = np.pad(units_s.cumsum(axis=1), ((0, 0), (1, 0)))
+    later = np.tri(units + 1, k=-1, dtype=bool)
+    once_s = 0.002 * draws.integers(0, 2, (hosts, 1, 1)) * later.T
+    stages_s = np.where(later, np.inf, until_s[:, None, :] - until_s[:, :, None] + once_s)
+    crosses = np.arange(units + 1) < units
+    most_s = (0.06, 0.02, 0.02, 0.003, 0.003)
+    tables = (np.where(crosses, draws.uniform(0, most, (links, units + 1)), 0.0) for most in most_s)
+    return replace(Chain(stages_s, *tables, crosses, in_flight=64), **changed)
+
+
+def figures(of: Chain, splits: Ints) -> set[tuple[float, float]]:
+    each = zip(of.latency_s(splits), of.throughput_ips(splits), strict=True)
+    return {(float(f"{latency_s:.9e}"), float(f"{ips:.9e}")) for latency_s, ips in each}
+
+
+@pytest.mark.parametrize(
+    ("hosts", "units", "asked"),
+    [
+        *((hosts, 12, {"in_flight": depth}) for hosts in (2, 3, 4) for depth in (1, 2, 64)),
+        (4, 12, {"batch_size": 8}),
+        (5, 37, {}),  # a hundred thousand splits
+    ],
+)
+@pytest.mark.parametrize("seed", range(4))
+def test_the_front_is_that_of_all_splits(hosts: int, units: int, seed: int, asked: dict[str, int]) -> None:
+    of = chain(hosts, units, seed, **asked)
+    splits = every(units + 1, hosts)
+    best = splits[pareto(of.latency_s(splits), of.throughput_ips(splits))]
+    found = front(of)
+    assert figures(of, found) == figures(of, best)
+    assert len(found) == 1 if asked == {"in_flight": 1} else len(found) > (units > 12)
+
+
+def test_among_so_many_splits_that_nobody_can_try_each_none_of_those_tried_dominates_the_front() -> None:
+    of = chain(8, units=175, seed=5)
+    found = front(of)
+    assert (np.diff(found, axis=1) >= 0).all()
+    tried = np.sort(np.random.default_rng(1).integers(0, of.last + 1, (50_000, of.hosts - 1)), axis=1)
+    latency_s, ips = of.latency_s(tried), of.throughput_ips(tried)
+    for split_s, split_ips in zip(of.latency_s(found), of.throughput_ips(found), strict=True):
+        assert not ((latency_s < split_s * (1 - 1e-9)) & (ips > split_ips * (1 + 1e-9))).any()
+
+
+def test_where_one_figure_is_the_same_the_better_other_one_is_kept() -> None:
+    assert pareto(np.array([2.0, 1.0, 1.0, 3.0, 1.0]), np.array([5.0, 4.0, 5.0, 5.0, 5.0])).tolist() == [2]
+    assert pareto(np.empty(0), np.empty(0)).tolist() == []
+
+
+def test_a_host_that_never_ends_gets_nothing() -> None:
+    of = chain(3, 10)
+    of.segments_s[1][np.tri(11, k=-1, dtype=bool).T] = 1e6
+    assert (of.stages_s(front(of))[:, 1] == 0).all()
+
+
+def test_the_even_split_gives_each_host_as_many_units() -> None:
+    assert even(chain(4, 12)).tolist() == [[3, 6, 9]]
+    assert even(chain(8, 4)).tolist() == [[0, 1, 2, 2, 2, 3, 4]], "more hosts than units: some only forward"
+
+
+SLOW_BUT_AT_9 = np.append(np.where(np.arange(20) == 9, 0.008, 8.0), 0.0)
+
+
+@pytest.mark.parametrize(
+    ("unit_s", "sent_s", "split"),
+    [
+        ((1.0, 0.7), np.zeros(21), 8),  # both take the same at 8.2 units
+        ((1.0, 0.1), np.zeros(21), 2),  # at 2 they would: the rule comes there by steps of two
+        ((0.001, 0.001), SLOW_BUT_AT_9, 9),
+    ],
+)
+def test_the_greedy_rule_balances_stages_near_the_even_split_and_sends_less_over_a_slow_link(
+    unit_s: tuple[float, float], sent_s: Any, split: int
+) -> None:
+    units = np.arange(21)[None, None] - np.arange(21)[None, :, None]
+    assert greedy(chain(2, 20, segments_s=np.array(unit_s)[:, None, None] * units, sent_s=sent_s[None])) == [
+        [split]
+    ]
+
+
+@pytest.mark.parametrize(("hosts", "units"), [(4, 3), (4, 4), (5, 6), (8, 40)])
+def test_the_greedy_rule_gives_each_host_a_unit_where_it_can(hosts: int, units: int) -> None:
+    split = greedy(chain(hosts, units))[0]
+    assert len(split) == hosts - 1
+    assert (np.diff([0, *split, units]) > -(units < hosts)).all()
+
+
+def case(*networks: Network, **asked: Any) -> Case:
+    return Case("a network", networks, networks, **asked)
 
 
 def text(rows: pd.DataFrame, hosts: int = 2) -> str:
@@ -46,59 +145,66 @@ def text(rows: pd.DataFrame, hosts: int = 2) -> str:
     return capture.get()
 
 
+@pytest.mark.parametrize("constraint", ["", "payload_bytes > 0 and backend == tcp and not point == {best}"])
 @pytest.mark.parametrize("networks", [(FAR,), (NEAR,), (NEAR, NEAR), (NEAR, FAR, NEAR)])
-def test_the_front_is_that_of_every_split_and_backend(networks: tuple[Network, ...]) -> None:
-    of, hosts = profile(len(networks) + 1), len(networks) + 1
-    splits = np.array(list(combinations_with_replacement(range(UNITS + 1), hosts - 1)))
+def test_the_front_is_that_of_every_split_that_satisfies_a_constraint(
+    networks: tuple[Network, ...], constraint: str
+) -> None:
+    hosts = len(networks) + 1
+    of, splits = profile(hosts), every(UNITS + 1, hosts)
     assert len(splits) == splits_of(of, hosts)
-    every = at(of, splits, ["tcp"], case(*networks))
-    best = every.iloc[pareto(every["latency_s"].to_numpy(), every["throughput_ips"].to_numpy())]
-    rows = predicted(of, ["tcp"], case(*networks))
-    front = rows[rows["chosen_by"] == FRONT]
-    assert front["latency_s"].tolist() == pytest.approx(best["latency_s"].tolist())
-    assert front["throughput_ips"].tolist() == pytest.approx(best["throughput_ips"].tolist())
-    assert tuple(rows.columns) == COLUMNS
-
-
-@pytest.mark.parametrize("networks", [(FAR,), (NEAR, FAR)])
-def test_a_constraint_leaves_the_best_of_what_satisfies_it(networks: tuple[Network, ...]) -> None:
-    of = profile(len(networks) + 1)
     free = predicted(of, ["tcp"], case(*networks))
-    best = free[free["chosen_by"] == FRONT].iloc[0]
-    crossing = Where.parse(f"payload_bytes > 0 and backend == tcp and not point == {best['point']}")
-    rows = predicted(of, ["tcp"], case(*networks), crossing)
-    front = rows[rows["chosen_by"] == FRONT]
-    assert front["feasible"].all()
-    assert (front["payload_bytes"] > 0).all()
-    assert set(front["backend"]) == {"tcp"}
-    every = at(of, _all_splits(of, len(networks) + 1), ["tcp"], case(*networks))
-    allowed = every[(every["payload_bytes"] > 0) & (every["point"] != best["point"])]
-    assert front["latency_s"].min() == pytest.approx(allowed["latency_s"].min())
-    assert front["throughput_ips"].max() == pytest.approx(allowed["throughput_ips"].max())
-    assert not rows.loc[rows["chosen_by"] == EDGE, "feasible"].item()
-    said = list(sentences(rows, splits_of(of, len(networks) + 1), len(networks) + 1))
-    assert f"{EDGE}: does not satisfy the constraint." in said
-    assert "of those that satisfy the constraint" in said[0]
+    best = free["point"].iloc[0]
+    said = Forecasts(of, case(*networks), "tcp").of(splits)
+    points = np.array(["+".join(map(str, split)) for split in splits.tolist()])
+    allowed = (points != best) & (splits[:, 0] < UNITS) if constraint else points != ""
+    latency_s, ips = said["latency_s"][allowed], said["throughput_ips"][allowed]
+    chosen = pareto(latency_s, ips)
+    rows = predicted(of, ["tcp"], case(*networks), Where.parse(constraint.format(best=best)))
+    ahead = rows[rows["chosen_by"] == FRONT]
+    assert ahead["latency_s"].tolist() == pytest.approx(latency_s[chosen].tolist())
+    assert ahead["throughput_ips"].tolist() == pytest.approx(ips[chosen].tolist())
+    if constraint:
+        assert ahead["feasible"].all()
+        assert not rows.loc[rows["chosen_by"] == EDGE, "feasible"].item()
+        first, *others = sentences(rows, len(splits), hosts)
+        assert f"{EDGE}: does not satisfy the constraint." in others
+        assert "of those that satisfy the constraint" in first
+    else:
+        assert tuple(rows.columns) == COLUMNS
 
 
-def test_what_no_split_satisfies_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UserError, match="no split satisfies 'latency_s < 0'"):
-        predicted(profile(), ["tcp"], case(FAR), Where.parse("latency_s < 0"))
-    with pytest.raises(UserError, match="no column 'edge_rss_bytes'"):
-        predicted(profile(), ["tcp"], case(FAR), Where.parse("edge_rss_bytes < 1"))
-    monkeypatch.setattr(predicted_module, "MOST_SPLITS", 3)
-    with pytest.raises(UserError, match="leave --where out"):
-        predicted(profile(), ["tcp"], case(FAR), Where.parse("latency_s < 1"))
+@pytest.mark.parametrize(
+    ("where", "most", "words"),
+    [
+        ("latency_s < 0", 100_000, "no split satisfies 'latency_s < 0'"),
+        ("edge_rss_bytes < 1", 100_000, "no column 'edge_rss_bytes'"),
+        ("latency_s < 1", 3, "leave --where out"),
+    ],
+)
+def test_what_no_split_satisfies_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, where: str, most: int, words: str
+) -> None:
+    monkeypatch.setattr(predicted_module, "MOST_SPLITS", most)
+    with pytest.raises(UserError, match=words):
+        predicted(profile(), ["tcp"], case(FAR), Where.parse(where))
 
 
 def test_each_rule_has_a_row_and_what_crosses_nothing_no_backend() -> None:
     rows = predicted(profile(), ["tcp"], case(FAR)).set_index("chosen_by")
     assert rows.index.tolist()[-len(RULES) :] == list(RULES)
-    assert rows.at[SERVER, "point"] == "0"
-    assert rows.at[EDGE, "point"] == str(UNITS)
-    assert rows.at[EDGE, "backend"] == "none"
-    assert rows.at[SERVER, "backend"] == "tcp"
+    assert rows.loc[[SERVER, EDGE], ["point", "backend"]].to_numpy().tolist() == [
+        ["0", "tcp"],
+        [str(UNITS), "none"],
+    ]
     assert rows.at["even", "point_name"] == "unit3"
+    at_input = np.where(np.arange(UNITS + 1) == 0, 1e-3, np.nan)
+    of = coded(
+        profile(), **dict.fromkeys(("encode_s", "encode_least_s", "decode_s", "decode_least_s"), at_input)
+    )
+    rows = predicted(of, ["tcp"], case(FAR, codec="half"))
+    assert set(rows["point"]) == {"0", str(UNITS)}, "the codec does not take what crosses elsewhere"
+    assert not {"greedy", "even"} & set(rows["chosen_by"])
 
 
 def test_a_split_is_behind_one_that_dominates_it() -> None:

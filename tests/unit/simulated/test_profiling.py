@@ -8,9 +8,9 @@ import statistics
 import numpy as np
 import pytest
 
-from pareto.analysis.prediction import forecast
+from pareto.analysis.prediction.forecast import Forecasts
 from pareto.models.prepare import canonical
-from pareto.predict.links import networks, slack
+from pareto.predict.links import case as case_of
 from pareto.simulated.unit_times import model_profile
 from pareto.simulated.workers import Simulation
 from pareto.simulated.world import World
@@ -40,16 +40,16 @@ def test_a_forecast_without_noise_is_what_trials_measure_with_any_codec(case: tu
     wanted = sweep(netem=netem, hosts=hosts, points=points, **asked)
     world = World.model_validate(STEADY)
     known = model_profile(Simulation(world), "mobilenet_v2", wanted)
-    usual, at_best = networks(profiles(netem, hosts - 1))
+    links = netem, profiles(netem, hosts - 1), wanted.link_tolerance
     seen = set()
     for trial in rows(wanted, world):
         cut = np.array([[int(each) for each in trial["point"].split("+")]])
-        over = {"codec": trial["codec"], "at_best": at_best, "slack": slack(wanted.link_tolerance)}
-        said = forecast.of(known, cut, usual, trial["backend"], trial["batch_size"], **over)
-        assert said.latency_s[0] == pytest.approx(trial["latency_s"], rel=1e-3)
-        assert said.throughput_ips[0] == pytest.approx(trial["throughput_ips"], rel=0.01)
-        assert said.least_latency_s[0] < trial["latency_s"]
-        assert said.most_throughput_ips[0] > trial["throughput_ips"]
+        asked = case_of(*links, trial["batch_size"], "auto", trial["codec"])
+        said = Forecasts(known, asked, trial["backend"]).of(cut)
+        assert said["latency_s"][0] == pytest.approx(trial["latency_s"], rel=1e-3)
+        assert said["throughput_ips"][0] == pytest.approx(trial["throughput_ips"], rel=0.01)
+        assert said["least_latency_s"][0] < trial["latency_s"]
+        assert said["most_throughput_ips"][0] > trial["throughput_ips"]
         seen.add(trial["codec"])
     assert "none" in seen and len(seen) >= 4
 
