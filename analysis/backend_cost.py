@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,8 @@ class BackendCost:
 
     payload_bytes, trip_s, link_s: of each payload that was probed its size, its round trip, and what of that the link
     itself takes; 0: nothing slowed it. near_s, far_s, shaper_s: the processor time that a payload and its answer take
-    of the host that sends it, of the one that receives it, and of a program that shapes the link; NaN: not measured.
-    Empty is like NaN.
+    of the host that sends it, of the one that receives it, and of a program that shapes the link; NaN, or empty: not
+    measured.
     """
 
     link: str
@@ -29,12 +30,12 @@ class BackendCost:
     payload_bytes: Floats
     trip_s: Floats
     link_s: Floats
-    near_s: Floats = field(default_factory=lambda: np.empty(0))
-    far_s: Floats = field(default_factory=lambda: np.empty(0))
-    shaper_s: Floats = field(default_factory=lambda: np.empty(0))
+    near_s: Floats = field(default_factory=partial(np.empty, 0))
+    far_s: Floats = field(default_factory=partial(np.empty, 0))
+    shaper_s: Floats = field(default_factory=partial(np.empty, 0))
 
     @property
-    def figures(self) -> dict[str, Floats]:
+    def figures(self) -> dict[str, Any]:
         """Each figure by payload; NaN where nobody measured it."""
         unknown = np.full(len(self.payload_bytes), np.nan)
         figures = {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
@@ -43,16 +44,14 @@ class BackendCost:
     def where(self, *, waiting: bool) -> BackendCost:
         """The same by the payloads that a link slowed, or by those that nothing did; by all where there are no such."""
         chosen = (self.link_s > 0) == waiting
-        if not chosen.any():
-            return self
-        arrays: dict[str, Any] = {name: value[chosen] for name, value in self.figures.items()}
-        return replace(self, **arrays)
+        chosen |= not chosen.any()
+        return replace(self, **{name: value[chosen] for name, value in self.figures.items()})
 
     def and_of(self, other: BackendCost) -> BackendCost:
         """The same by the payloads of both."""
         theirs = other.figures
-        arrays: dict[str, Any] = {name: np.append(mine, theirs[name]) for name, mine in self.figures.items()}
-        return replace(self, **arrays)
+        both: dict[str, Any] = {name: np.append(mine, theirs[name]) for name, mine in self.figures.items()}
+        return replace(self, **both)
 
     @property
     def parts(self) -> tuple[BackendCost, ...]:
@@ -73,14 +72,14 @@ class BackendCost:
     @property
     def residual(self) -> float:
         """The root of the mean square of log(round trip / what a, b and the link say of it)."""
-        return float(np.sqrt(np.mean(np.log((self.trip_s / self._said_s)[self._fitting]) ** 2)))
+        return float(np.sqrt(np.mean(np.log(self._off[self._fitting]) ** 2)))
 
     @property
     def resends(self) -> bool:
         """Whether payloads that no queue of usual length holds took much longer than a, b and the link say: they are
         sent in part once more. One connection sends no more than the queue holds; several do.
         """
-        return bool(((self.trip_s / self._said_s)[~self._fitting] > RESENT).any())
+        return bool((self._off[~self._fitting] > RESENT).any())
 
     def processor_s(self, end: str, nbytes: Floats) -> Floats:
         """The processor time (s) of these payloads by `near_s`, `far_s` or `shaper_s`; 0 where nobody knows."""
@@ -92,21 +91,21 @@ class BackendCost:
         return np.asarray(fixed_s + per_byte_s * nbytes)
 
     @property
-    def _said_s(self) -> Floats:
+    def _off(self) -> Floats:
+        """Round trips over what a, b and the link say of them."""
         fixed_s, per_byte_s = self._line
-        return np.asarray(np.maximum(self.link_s + fixed_s + per_byte_s * self.payload_bytes, 1e-12))
+        return self.trip_s / np.maximum(self.link_s + fixed_s + per_byte_s * self.payload_bytes, 1e-12)
 
     @property
     def _fitting(self) -> Bools:
-        """The payloads of which a link's queue holds all packets at once, or that meet no queue."""
+        """The payloads of which a link's queue holds all packets at once, or that meet no queue; else all."""
         fits = (self.link_s == 0) | (self.payload_bytes / GOODPUT <= QUEUE_LEAST_BYTES)
-        return np.asarray(fits if fits.any() else np.ones_like(fits))
+        return np.asarray(fits | ~fits.any())
 
     @property
     def _line(self) -> tuple[float, float]:
         """The line through what payloads take beyond the link, by those that fit into its queue."""
-        fits = self._fitting
-        rest_s = np.maximum(self.trip_s - self.link_s, 0.0)
+        fits, rest_s = self._fitting, np.maximum(self.trip_s - self.link_s, 0.0)
         return _line(self.payload_bytes[fits], rest_s[fits], self.trip_s[fits])
 
 

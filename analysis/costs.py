@@ -1,25 +1,25 @@
-"""The costs of a request: on each host, on each link, in each backend.
+"""The costs of a request: on each host, on each link, in each backend; and of memory that hosts do not keep.
 
 `overhead` is the latency beyond the bound, as a + b x bytes: what a backend costs, with all else that the bound leaves
-out, such as waiting for a processor. `steps` says how busy each stage and link of a chain is. `bands` says what a probe
-of a link may have read at the least and at the most.
+out, such as waiting for a processor. `steps`: how busy each stage and link of a chain is.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from pareto.analysis.runs.manifest import directions, section, within
-from pareto.analysis.runs.points import AT_WORK, CELL, CONDITION, TRIAL, cuts, hosts, pooled
+from pareto.analysis.naming import SIMULATED, USUAL
+from pareto.analysis.runs.manifest import directions, section, sessions, within
+from pareto.analysis.runs.points import AT_WORK, CELL, CONDITION, TRIAL, hosts, pooled
 from pareto.analysis.runs.standing import stands
 from pareto.analysis.statistics.samples import OUTSIDE, Floats
-from pareto.protocol.constants import GOODPUT
+from pareto.protocol.constants import GOODPUT, KEPT_BYTES
 
 MIN_PAYLOADS = 4
 """Through fewer different payloads a line can always be laid, and says nothing."""
@@ -29,82 +29,74 @@ MOST_PAIRS = 2_000_000
 """Slopes at a time: 16 MB."""
 KEY = [*CONDITION, "backend"]
 COLUMNS = [
-    *KEY,
-    *("points", "payloads"),
-    *("a_s", "a_low_s", "a_high_s"),
+    *(*KEY, "points", "payloads", "a_s", "a_low_s", "a_high_s"),
     *("b_s_per_byte", "b_low_s_per_byte", "b_high_s_per_byte", "headers_s_per_byte"),
     *("residual_s", "latency_efficiency", "goodput_efficiency", "note"),
 ]
 TOO_FEW = "too few payloads"
 NOISE = {"a_s": "a within noise", "b_s_per_byte": "b within noise"}
-"""The notes on costs that the rounds' noise hides: on the line through the medians they are less than 0."""
+"""Each cost, and the note where the rounds' noise hides it: on the line through the medians it is less than 0."""
 FIGURES = ["compute_s", "utilization", "bubble_s", "payload_bytes", "transfer_s", "return_s"]
 STEPS = [*CELL, "place", "step", "share", "idle_s"]
 DATAGRAM_SHARE = 1472 / 1514
 """Payload in each byte on the wire where rates are taken by datagrams: MTU 1500, IPv4, UDP."""
 
-
-class Line(NamedTuple):
-    """overhead = a_s + b_s_per_byte x bytes, with 95 % intervals (NaN: none); residual_s: median distance from it."""
-
-    a_s: float
-    b_s_per_byte: float
-    a_low_s: float
-    b_low_s_per_byte: float
-    a_high_s: float
-    b_high_s_per_byte: float
-    residual_s: float
+_KEEPS = (
+    "keeps freed memory for later runs, as a deployed program does with "
+    f"MALLOC_MMAP_THRESHOLD_={KEPT_BYTES} MALLOC_TRIM_THRESHOLD_={KEPT_BYTES} MALLOC_ARENA_MAX=1 in its environment"
+)
 
 
 def overhead(trials: pd.DataFrame, stages: pd.DataFrame, manifest: Mapping[str, Any]) -> pd.DataFrame:
     """One row for each condition and backend that has a valid trial that crosses; columns as in results/README.md.
 
-    A point's overhead is the median over rounds of latency - latency bound, of trials whose latency counts and that
-    cross every link. A cost that comes out as nothing was not found, so it is empty: its interval says how large it may
-    be. The cost of headers is empty where the rate is not one number, as in a chain or with a trace.
+    A point's overhead is the median over rounds of latency - latency bound. A cost that comes out as nothing was not
+    found, so it is empty: its interval says how large it may be. The cost of headers is empty where the rate is not one
+    number, as in a chain or with a trace.
     """
     crossing = _crossing(trials, stages)
-    headers = {netem: _headers_s(netem, manifest) for netem in crossing["netem"].unique()}
     one_link = ~crossing["point"].str.contains("+", regex=False)
-    out, back = (crossing["netem"].map({n: each[way] for n, each in headers.items()}) for way in (0, 1))
-    out, back = (way.astype(float).where(one_link) for way in (out, back))
+    headers = {netem: _headers_s(netem, manifest) for netem in crossing["netem"].unique()}
+    ways = ({netem: each[way] for netem, each in headers.items()} for way in (0, 1))
+    out, back = (crossing["netem"].map(way).astype(float).where(one_link) for way in ways)
     latency_s, bound_s = crossing["latency_s"], crossing["latency_bound_s"]
     added_s = out * crossing["payload_bytes"] + back * crossing["result_bytes"]
-    measures = {
-        "overhead_s": latency_s - bound_s,
-        "bytes": crossing["bytes"],
+    measures = {"overhead_s": latency_s - bound_s, "bytes": crossing["bytes"], "headers_s_per_byte": out}
+    measures |= {
         "latency_efficiency": bound_s / latency_s,
         "goodput_efficiency": (bound_s + added_s) / latency_s,
-        "headers_s_per_byte": out,
     }
     by_point = crossing.assign(**measures).groupby([*KEY, "point"], dropna=False, observed=True)
-    points = by_point[[*measures]].median().reset_index()
-    rows = []
+    points, rows = by_point[[*measures]].median().reset_index(), []
     for _, of_backend in points.groupby(KEY, dropna=False, observed=True):
         known = of_backend.dropna(subset=["overhead_s", "bytes"])
-        row = of_backend.iloc[0][KEY].to_dict() | of_backend[[*measures][2:]].median().to_dict()
+        row = of_backend.iloc[0][KEY].to_dict() | of_backend[[*measures]].median().to_dict()
         row |= {"points": len(of_backend), "payloads": known["bytes"].nunique(), "note": TOO_FEW}
         if row["payloads"] >= MIN_PAYLOADS:
-            row |= fit(known["bytes"].to_numpy(), known["overhead_s"].to_numpy())._asdict()
+            row |= fit(known["bytes"].to_numpy(), known["overhead_s"].to_numpy())
             hidden = [name for name in NOISE if row[name] == 0]
             row["note"] = "; ".join(NOISE[name] for name in hidden)
             for name in hidden:
-                low, high = (name.replace("_s", f"_{end}_s", 1) for end in ("low", "high"))
                 # An interval that holds nothing but 0 was not found either.
-                row |= dict.fromkeys([name, *([low, high] if row[high] == 0 else [])], math.nan)
+                row |= dict.fromkeys((name, *(_ends(name) if row[_ends(name)[1]] == 0 else ())), math.nan)
         rows.append(row)
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def fit(nbytes: Floats, overhead_s: Floats, resamples: int = 1000, seed: int = 0) -> Line:
-    """The line through points (bytes, seconds) of two different sizes or more, by Theil and Sen, with no cost under 0.
+def _ends(name: str) -> tuple[str, str]:
+    """`a_low_s` and `a_high_s` of `a_s`."""
+    return name.replace("_s", "_low_s", 1), name.replace("_s", "_high_s", 1)
+
+
+def fit(nbytes: Floats, overhead_s: Floats, resamples: int = 1000, seed: int = 0) -> dict[str, float]:
+    """The line overhead = a_s + b_s_per_byte x bytes through points of two different sizes or more, by Theil and Sen,
+    with no cost under 0; 95 % intervals (NaN: none), and residual_s: the median distance from it.
 
     b is the median slope of all pairs, a the median of what remains (Sen, "Estimates of the regression coefficient
     based on Kendall's tau", 1968). Not least squares: noise grows with the bytes and errs upwards, and squares would
     let the largest payload, ten times the others, decide a. Intervals are percentile bootstraps over points, which
-    need nothing to be normal nor of equal spread; none with fewer than `MIN_POINTS` points. No request and no byte
-    costs less than nothing: noise makes a line fall, or begin below 0. In place of one that falls a level one is
-    taken, and a is at least 0; in each resample too. The same input, the same result.
+    need nothing to be normal nor of equal spread. No request and no byte costs less than nothing: in place of a line
+    that falls a level one is taken, and a is at least 0; in each resample too. The same input, the same result.
     """
     ((a_s, b),) = _lines(nbytes[None], overhead_s[None])
     ends = np.full((2, 2), math.nan)
@@ -115,45 +107,43 @@ def fit(nbytes: Floats, overhead_s: Floats, resamples: int = 1000, seed: int = 0
         parts = np.array_split(draws, math.ceil(draws.size * len(nbytes) / MOST_PAIRS))
         lines = np.concatenate([_lines(nbytes[part], overhead_s[part]) for part in parts])
         ends = np.quantile(lines, [OUTSIDE, 1 - OUTSIDE], axis=0)
-    (a_low_s, b_low), (a_high_s, b_high) = ends
-    residual_s = float(np.median(np.abs(overhead_s - a_s - b * nbytes)))
-    return Line(float(a_s), float(b), a_low_s, b_low, a_high_s, b_high, residual_s)
+    line = dict(zip(NOISE, (float(a_s), float(b)), strict=True))
+    for name, of in zip(NOISE, ends.T, strict=True):
+        line |= dict(zip(_ends(name), map(float, of), strict=True))
+    return line | {"residual_s": float(np.median(np.abs(overhead_s - a_s - b * nbytes)))}
 
 
 def slope(x: Floats, y: Floats) -> Floats:
-    """b of y = a + b x by Theil and Sen, for points or, with the points on y's last axis, many sets of them."""
-    one, other = np.triu_indices(len(x), 1)
-    one, other = one[x[one] != x[other]], other[x[one] != x[other]]
-    return np.asarray(np.median((y[..., other] - y[..., one]) / (x[other] - x[one]), axis=-1))
+    """b of y = a + b x by Theil and Sen, for the points on the last axis, of which two have different x."""
+    one, other = np.triu_indices(x.shape[-1], 1)
+    run, rise = x[..., other] - x[..., one], y[..., other] - y[..., one]
+    slopes = np.divide(rise, run, where=run != 0, out=np.full_like(rise, np.nan))
+    return np.asarray(np.nanmedian(slopes, axis=-1))
 
 
 def _lines(x: Floats, y: Floats) -> Floats:
-    """a and b for many sets of points (sets x points), with two different x in every set: as `fit` has them."""
-    one, other = np.triu_indices(x.shape[1], 1)
-    run, rise = x[:, other] - x[:, one], y[:, other] - y[:, one]
-    slopes = np.divide(rise, run, where=run != 0, out=np.full_like(rise, np.nan))
-    b = np.maximum(np.nanmedian(slopes, axis=1), 0.0)
+    """a and b for many sets of points (sets x points): as `fit` has them."""
+    b = np.maximum(slope(x, y), 0.0)
     return np.column_stack([np.maximum(np.median(y - b[:, None] * x, axis=1), 0.0), b])
 
 
 def _crossing(trials: pd.DataFrame, stages: pd.DataFrame) -> pd.DataFrame:
-    """The valid trials that cross every link, with the `bytes` that a request and its result put on all of them.
-
+    """The valid trials that cross every link, with the `bytes` that a request and its result put on all of them;
     `payload_bytes` is what is sent of it, after the codec.
     """
     ok = trials[stands(trials, "latency") & (trials["payload_bytes"] > 0)]
     measured = ["latency_s", "latency_bound_s", "payload_bytes", "result_bytes", "wire_bytes"]
-    ok = ok.reindex(columns=[*TRIAL, *measured]).reset_index(drop=True)
+    ok = ok.reindex(columns=[*TRIAL, *measured])
     # Runs from before there were codecs do not say it.
     ok["payload_bytes"] = ok.pop("wire_bytes").fillna(ok["payload_bytes"])
-    links = ok["point"].map({point: len(cuts(point)) for point in ok["point"].unique()}).astype("int64")
     ok["bytes"] = ok["payload_bytes"] + ok["result_bytes"]
-    if not (chain := links > 1).any():
+    if not (chain := ok["point"].str.contains("+", regex=False)).any():
         return ok
-    of_trial = stages.groupby(TRIAL, dropna=False, observed=True)["payload_bytes"]
-    ok = ok.merge(of_trial.agg(sent="sum", crossed="count").reset_index(), how="left", on=TRIAL)
-    ok["bytes"] = ok["bytes"].where(~chain, ok["sent"] + links * ok["result_bytes"])
-    return ok[~chain | (ok["crossed"] == links)]
+    of_trial = stages.groupby(TRIAL, dropna=False, observed=True)["payload_bytes"].agg(["sum", "count"])
+    sent, crossed = ok.join(of_trial, on=TRIAL)[["sum", "count"]].to_numpy().T
+    links = ok["point"].str.count(r"\+") + 1
+    ok["bytes"] = ok["bytes"].where(~chain, sent + links * ok["result_bytes"])
+    return ok[~chain | (crossed == links)]
 
 
 def _headers_s(netem: str, manifest: Mapping[str, Any]) -> tuple[float, float]:
@@ -179,57 +169,47 @@ def stage_times(rows: pd.DataFrame, stages: pd.DataFrame) -> pd.DataFrame:
     if between.empty:
         return rows
     times: pd.DataFrame = between.pivot_table(index=CELL, columns="host", values="compute_s", dropna=False)
-    timed = _at_work(rows).merge(times.add_suffix("_s").reset_index(), how="left", on=CELL)
+    # Stages are of the codec that was measured.
+    timed = rows.assign(codec=rows[AT_WORK]).merge(times.add_suffix("_s").reset_index(), how="left", on=CELL)
     return timed.assign(codec=rows["codec"].to_numpy())
-
-
-def _at_work(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows of the front under the codec that was measured, which is that of their stages."""
-    return rows.assign(codec=rows[AT_WORK]) if AT_WORK in rows else rows
 
 
 def steps(rows: pd.DataFrame, stages: pd.DataFrame) -> pd.DataFrame:
     """Every step of some rows of the front, by `stage_medians`: a row for each cell and step, in the chain's order.
 
-    `step` is named as in the column `bound_by`: a host, or a link and the way on it. `share`: of the time in which
-    it is busy with many requests in flight; a stage's as measured, a link's from what the profile's rate needs for
-    one request. `idle_s`: a stage's idle time between two requests, the bubble; NaN for links.
+    `step` is named as in the column `bound_by`. `share`: of the time in which it is busy with many requests in flight;
+    a stage's as measured, a link's from what the profile's rate needs for one request. `idle_s`: a stage's bubble.
     """
-    table = []
-    measured = _at_work(rows)[[*CELL, "throughput_ips"]].assign(shown=rows["codec"])
-    for row in stages.merge(measured, on=CELL).to_dict("records"):
-        cell, place = {name: row[name] for name in CELL} | {"codec": row["shown"]}, 3 * row["position"]
-        busy = {"place": place, "step": row["host"], "share": row["utilization"], "idle_s": row["bubble_s"]}
-        table.append(cell | busy)
-        links = dict(pairwise(hosts(row["point"])))
-        if row["host"] in links and row["transfer_s"] >= 0:
-            link, requests_per_s = (
-                f"{row['host']}-{links[row['host']]}",
-                row["throughput_ips"] / row["batch_size"],
-            )
-            for later, way, column in ((1, "out", "transfer_s"), (2, "back", "return_s")):
-                share = row[column] * requests_per_s
-                table.append(cell | {"place": place + later, "step": f"{link} {way}", "share": share})
-    return pd.DataFrame(table, columns=STEPS)
+    measured = rows[[*CELL, "throughput_ips"]].assign(codec=rows[AT_WORK], shown=rows["codec"])
+    table = stages.merge(measured, on=CELL).assign(codec=lambda known: known.pop("shown"))
+    after = {point: dict(pairwise(hosts(point))) for point in table["point"].unique()}
+    host, point = table["host"].astype("str"), table["point"]
+    to = pd.Series(
+        [after[at].get(of, "") for of, at in zip(host, point, strict=True)], table.index, dtype="str"
+    )
+    table = table.assign(
+        place=3 * table["position"], step=host, share=table["utilization"], idle_s=table["bubble_s"]
+    )
+    links = table.assign(idle_s=math.nan)[(to != "") & (table["transfer_s"] >= 0)]
+    requests_per_s, parts = links["throughput_ips"] / links["batch_size"], [table]
+    for later, way, column in ((1, "out", "transfer_s"), (2, "back", "return_s")):
+        part = links.assign(place=links["place"] + later, share=links[column] * requests_per_s)
+        parts.append(part.assign(step=links["step"] + "-" + to[links.index] + f" {way}"))
+    return pd.concat(parts)[STEPS].sort_index(kind="stable").reset_index(drop=True)
 
 
 def bands(links: pd.DataFrame, manifest: Mapping[str, Any]) -> pd.DataFrame:
     """The probes of one run with what the verdict allows, as `pareto.remote.link.probe` judges it.
 
     New columns: rtt_least_s and rtt_most_s (asked +- jitter +- tolerance); for `rate` and `rate_back` also payload_bps
-    (asked, as payload, which is what a probe reads), least_bps and most_bps. NaN where nothing was asked, the tolerance
-    is not told, or a trace changes the link, so that what was asked at that moment is not in the file.
+    (asked, as payload), least_bps and most_bps. NaN where nothing was asked, the tolerance is not told, or a trace
+    changes the link.
     """
-    sweep = section(manifest, "sweep")
-    share, rtt_share, floor_s = (
-        _number(sweep.get(name)) for name in ("tolerance", "rtt_tolerance", "rtt_floor")
-    )
+    told = map(section(manifest, "sweep").get, ("tolerance", "rtt_tolerance", "rtt_floor"))
+    share, rtt_share, floor_s = np.array([*told], dtype=float)
     still, netems = links["position_s"].isna(), links["netem"].unique()
-    jitters_s = {
-        netem: sum(_number(way.get("jitter_s", 0.0)) for way in directions(manifest, netem))
-        for netem in netems
-    }
-    shares = {netem: payload_share(manifest, netem) for netem in netems}
+    jitters_s = {name: sum(way.get("jitter_s", 0.0) for way in directions(manifest, name)) for name in netems}
+    shares = {name: payload_share(manifest, name) for name in netems}
     jitter_s, of_payload = (links["netem"].map(each).astype(float) for each in (jitters_s, shares))
     asked_s = links["asked_rtt_s"].where(still)
     allowed_s = np.maximum(rtt_share * asked_s, floor_s) + jitter_s
@@ -249,5 +229,23 @@ def payload_share(manifest: Mapping[str, Any], netem: str) -> float:
     return DATAGRAM_SHARE if by_datagrams else GOODPUT
 
 
-def _number(value: Any) -> float:
-    return float(value) if isinstance(value, int | float) else math.nan
+def allocators(trials: pd.DataFrame, manifests: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Sentences on what the hosts' allocators were told; if any was tuned, on the cost of leaving that out."""
+    known = [each for each in manifests if within(each, "sweep", "allocators") and not each.get(SIMULATED)]
+    if not known:
+        return
+    values, tuned = [str(value) for value in trials["allocator"].unique()], USUAL["allocator"]
+    default = "" if values == [tuned] else "; default leaves it to the C library"
+    yield f"The allocator was {' and '.join(values)}; {tuned} {_KEEPS}{default}."
+    if tuned not in values:
+        return
+    costs = "; ".join(
+        f"{', '.join(f'{times:.2f} times as long on the {role}' for role, times in each.items())} ({of.get('model')}, "
+        f"point {of.get('point')}, batch size {of.get('batch_size', 0):g})"
+        for manifest in known
+        for session in sessions(manifest)
+        for of in session.get("allocator_cost") or ()
+        if (each := section(of, "times"))
+    )
+    told = f"a stage by itself took {costs}: the shortest of a few short measurements of each host"
+    yield f"Without them {told}." if costs else "The cost of leaving them out was not measured."

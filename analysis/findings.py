@@ -10,15 +10,15 @@ from typing import Any
 
 import pandas as pd
 
-from pareto.analysis import allocators, tails
+from pareto.analysis import tails
 from pareto.analysis.advice import codecs
 from pareto.analysis.advice.advise import Answer, answers
 from pareto.analysis.advice.lacking import lacking
 from pareto.analysis.advice.observed import needed
-from pareto.analysis.comparing import bjontegaard, by_engine
+from pareto.analysis.comparing import bjontegaard
 from pareto.analysis.comparing.paired import COLUMNS, paired
-from pareto.analysis.comparing.sentences import verdicts
-from pareto.analysis.costs import overhead
+from pareto.analysis.comparing.sentences import sides, start_up, verdicts
+from pareto.analysis.costs import allocators, overhead
 from pareto.analysis.figures.look import USUAL, WIDTHS_IN, Look
 from pareto.analysis.figures.marks import UNCERTAINTIES
 from pareto.analysis.fronts import answer, energy, quality
@@ -260,15 +260,15 @@ def find(
         ],
         engines=[
             *verdicts(with_engines),
-            *by_engine.sides(with_engines),
+            *sides(with_engines),
             *quality.of_engines(rows),
-            *by_engine.start_up(stages),
+            *start_up(stages),
         ],
         notes=[
             *known.notes,
             *remarks,
             *tails.sentences(slowest),
-            *allocators.sentences(trials, manifests),
+            *allocators(trials, manifests),
             *sentences(trials),
             *measured_again(manifests),
             *noise.floor_sentences(noise.floors(known.trials)),

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from jinja2 import Environment, StrictUndefined
 
-from pareto.analysis import allocators
+from pareto.analysis.costs import allocators
 from pareto.analysis.naming import SIMULATED, count, family, listed, transports
 from pareto.analysis.runs.load import Joined, links
 from pareto.analysis.runs.manifest import directions, section, sessions, within
@@ -89,7 +89,7 @@ def _values(runs: Joined) -> dict[str, Any]:
         "most_named": MOST_NAMED,
         "backends": transports(trials),
         "hosts": hosts,
-        "allocators": allocators.sentences(trials, manifests),
+        "allocators": allocators(trials, manifests),
         "profiles": [
             (name, *directions(known[0], name))
             for netem in dict.fromkeys(trials["netem"])

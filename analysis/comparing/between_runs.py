@@ -1,29 +1,30 @@
 """Two runs against each other, over what both have: points, fronts, settings.
 
-Rounds of two runs do not belong together: the third of one was measured hours from the third of the other, and nothing
-slowed both. So cells are paired and rounds are not: two samples are compared (`rank_sum` and `shifts` of
-`analysis.statistics.significance`).
+Rounds of two runs do not belong together: nothing slowed the third of one and the third of the other. So cells are
+paired and rounds are not: two samples are compared (`rank_sum` and `shifts` of `analysis.statistics.significance`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from pareto.analysis.comparing import sentences
-from pareto.analysis.comparing.changes import changes
-from pareto.analysis.comparing.settings import differences as settings_that_differ
+from pareto.analysis.comparing.sentences import conclusions
+from pareto.analysis.fronts import indicators
+from pareto.analysis.fronts.draws import Draws, prepared
 from pareto.analysis.fronts.energy import with_middle
-from pareto.analysis.fronts.front import front
+from pareto.analysis.fronts.front import front, probabilities
 from pareto.analysis.fronts.objectives import DEFAULT
-from pareto.analysis.naming import SIMULATED, USUAL, cell_title, condition_title, count
-from pareto.analysis.runs import standing
+from pareto.analysis.naming import SIMULATED, USUAL, cell_names, cell_title, condition_title, count, listed
+from pareto.analysis.runs import comparable, standing
 from pareto.analysis.runs.load import Runs, folders, load, stages, struck
-from pareto.analysis.runs.manifest import manifest
+from pareto.analysis.runs.manifest import manifest, sessions
 from pareto.analysis.runs.points import (
     CELL,
     CONDITION,
@@ -37,12 +38,11 @@ from pareto.analysis.runs.points import (
 )
 from pareto.analysis.runs.standing import stands
 from pareto.analysis.statistics import significance
-from pareto.analysis.statistics.samples import Floats
+from pareto.analysis.statistics.samples import LEAST_VALUES
 from pareto.protocol.errors import UserError
 
 COLUMNS = [
-    *CELL,
-    *("point_name", "first_rounds", "other_rounds"),
+    *(*CELL, "point_name", "first_rounds", "other_rounds"),
     *("first_latency_s", "other_latency_s", "latency_difference_s", "latency_low_s", "latency_high_s"),
     *("latency_difference_percent", "latency_low_percent", "latency_high_percent"),
     *("latency_p_value", "latency_p_corrected", "latency_significant"),
@@ -51,17 +51,17 @@ COLUMNS = [
     *("throughput_p_value", "throughput_p_corrected", "throughput_significant"),
     *("tests", "rounds_needed", "note"),
 ]
-WORDS = {
-    "model": "model",
-    "netem": "profile",
-    "batch_size": "batch size",
-    "codec": "codec",
-    "engine": "engine",
-    "in_flight_asked": "requests in flight",
-    "prefetch_asked": "prefetch",
-    "allocator": "allocator",
-    "backend": "backend",
-}
+CHANGES = ["enter", "may_enter", "leave", "may_leave", "stay", "may_stay"]
+OF_FRONTS = [
+    *(*CONDITION, "objectives", "points", "reference", "first_hypervolume", "other_hypervolume"),
+    *("hypervolume_ratio", "ratio_low", "ratio_high", *CHANGES, "note"),
+]
+RESAMPLES = 1000
+SURE = 0.95
+_WORDS = {"netem": "profile", "batch_size": "batch size", "in_flight_asked": "requests in flight"}
+_WORDS |= {"prefetch_asked": "prefetch"}
+"""Columns that are called otherwise."""
+DOUBTFUL = "attention: "
 _MOST_CONDITIONS = 3
 """Conditions that a line names; of more it tells the number."""
 APART = (
@@ -93,110 +93,100 @@ class Comparison:
 
 
 def compare(a: Runs, b: Runs, objectives: Sequence[str] = DEFAULT, where: str = "") -> Comparison:
-    """Compare two runs, of what `analysis.load` takes, over the cells that have valid trials in both.
-
-    Where a run has several engines, a cell is compared with that of the same engine. Fronts are those in `objectives`
-    among the points that satisfy `where`. Raises `UserError` if a folder, objectives or constraint can't be read, or
-    the runs share no cell.
+    """Compare two runs, of what `analysis.load` takes, over the cells that have valid trials in both; by the fronts in
+    `objectives` among the points that satisfy `where`. Raises `UserError` for what can't be read, or has no cell in
+    common.
     """
-    runs = _run(a), _run(b)
+    found = [(given, folders(given)) for given in (a, b)]
+    for given, of in found:
+        if len(of) > 1:
+            raise UserError(f"{given}: {len(of)} runs; compare one run with one")
+    runs = [of[0] for _, of in found]
     loaded = [load([run]) for run in runs]
-    one, two = (bool(each["setup"].str.startswith(SIMULATED).any()) for each in loaded)
-    setup = f"{'' if one and two else 'A ' if one else 'B '}{SIMULATED}" if one or two else ""
+    made_up = [bool(trials["setup"].str.startswith(SIMULATED).any()) for trials in loaded]
     # What each run has one of, and the other another one of, is what they are compared in.
-    factors = ("engine", "prefetch_asked", "allocator")
-    single = [name for name in factors if all(trials[name].nunique() == 1 for trials in loaded)]
-
-    def with_setup(rows: pd.DataFrame) -> pd.DataFrame:
-        return rows.assign(setup=setup, **{name: USUAL[name] for name in single})
-
+    same = {
+        name: USUAL[name]
+        for name in ("engine", "prefetch_asked", "allocator")
+        if all(trials[name].nunique() == 1 for trials in loaded)
+    }
+    same["setup"] = SIMULATED if all(made_up) else f"{'AB'[made_up[1]]} {SIMULATED}" if any(made_up) else ""
     if "energy" in objectives or "energy" in where:
         loaded = [with_middle(trials, stages(run)) for run, trials in zip(runs, loaded, strict=True)]
-    sides = [competing(with_setup(trials)) for trials in loaded]
-    cells = [_cells(pooled(trials)) for trials in sides]
-    struck_off = []
-    for run, known in zip(runs, cells, strict=True):
-        off = with_setup(struck([run]))
-        off = off.assign(backend=off["backend"].where(off["payload_bytes"] > 0, NONE))
-        struck_off.append(off[~_among(off, known)].drop_duplicates(CELL))
-    both = _both(*cells)
+    sides = [competing(trials.assign(**same)) for trials in loaded]
+    cells = _cells(runs, sides, same)
+    both = cells[(cells["A"] > 0) & (cells["B"] > 0)]
     if both.empty:
-        raise UserError(f"{runs[0]} and {runs[1]}: {_nothing_shared(*cells)}")
-    same = [_of_cells(trials, both) for trials in sides]
-    points, fronts = differences(*same), changes(same[0], same[1], objectives, where)
+        raise UserError(f"{runs[0]} and {runs[1]}: {_nothing_shared(cells)}")
+    named = [each.assign(backend=each["backend"].where(~controls(each), NONE)) for each in sides]
+    first, other = (each[_among(of, both)] for each, of in zip(sides, named, strict=True))
+    rows, fronts = differences(first, other), changes(first, other, objectives, where)
     notes = [f"differences are of all points; fronts of those where {where}"] if where else []
-    for names, off, other in (("AB", struck_off[0], sides[1]), ("BA", struck_off[1], sides[0])):
-        if len(off):
-            rows = front(other, objectives, where, resamples=1)
-            best = rows[rows["on_front"].astype(bool) & _among(rows, off)]
-            there = (
-                f"{'; '.join(map(cell_title, best.to_dict('records')))} on"
-                if len(best)
-                else "none of them on"
-            )
+    for one, two, trials in (("A", "B", sides[1]), ("B", "A", sides[0])):
+        if len(off := cells[cells[one].isna() & cells[f"{one}_struck"]]):
+            points = front(trials, objectives, where, resamples=1)
+            best = points[points["on_front"].astype(bool) & _among(points, off)].to_dict("records")
             notes.append(
-                f"{names[0]}: its search struck off {count(len(off), 'cell')}, which cannot be compared: {there} the "
-                f"front of {names[1]}, by the medians of all that it measured"
+                f"{one}: its search struck off {count(len(off), 'cell')}, which cannot be compared: "
+                f"{'; '.join(map(cell_title, best)) or 'none of them'} on the front of {two}, by the medians of all "
+                "that it measured"
             )
     return Comparison(
         (str(runs[0]), str(runs[1])),
-        points,
+        rows,
         fronts,
-        settings_that_differ(manifest(runs[0]), manifest(runs[1]), set(both["model"]), set(both["netem"])),
-        list(_only(cells[0], cells[1], struck_off[1])),
-        list(_only(cells[1], cells[0], struck_off[0])),
-        list(sentences.conclusions(points, fronts)),
-        [*notes, *_notes(*same)],
+        settings(manifest(runs[0]), manifest(runs[1]), set(both["model"]), set(both["netem"])),
+        list(_only(cells, "A", "B")),
+        list(_only(cells, "B", "A")),
+        list(conclusions(rows, fronts)),
+        [*notes, *_notes(first, other)],
     )
 
 
-def _run(given: Runs) -> Path:
-    """The folder of the one run that is meant. Raises UserError."""
-    one, *others = folders(given)
-    if others:
-        raise UserError(f"{given}: {len(others) + 1} runs; compare one run with one")
-    return one
+def _cells(runs: Sequence[Path], sides: Sequence[pd.DataFrame], same: Mapping[str, str]) -> pd.DataFrame:
+    """One row a cell of either run, points by their cuts: how many of its trials count (`A`, `B`; NaN where the run has
+    none), and whether the run's search struck it off (`A_struck`, `B_struck`)."""
+    parts = []
+    for name, run, trials in zip("AB", runs, sides, strict=True):
+        rows = pooled(trials)
+        valid = rows.assign(**{name: stands(rows)}).groupby(CELL, dropna=False, observed=True)[name].sum()
+        off = struck([run]).assign(**same, **{f"{name}_struck": True})
+        off["backend"] = off["backend"].where(off["payload_bytes"] > 0, NONE)
+        parts += [valid.reset_index(), *([off[[*CELL, f"{name}_struck"]]] if len(off) else [])]
+    cells = pd.concat(parts).groupby(CELL, dropna=False).first().reset_index()
+    cells = cells.reindex(columns=[*CELL, "A", "B", "A_struck", "B_struck"])
+    return sorted_cells(cells.assign(**{name: cells[name].eq(True) for name in ("A_struck", "B_struck")}))
 
 
 def _among(rows: pd.DataFrame, cells: pd.DataFrame) -> pd.Series:
     """Whether the cell of each row is one of these."""
-    keys = (pd.MultiIndex.from_frame(each[CELL].astype("str")) for each in (rows, cells))
-    return pd.Series(next(keys).isin(next(keys)), rows.index)
-
-
-def _of_cells(trials: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
-    """The trials of these cells; those of one without a backend as they were measured, under each."""
-    of = trials.assign(backend=trials["backend"].where(~controls(trials), NONE))
-    there = of[CELL].merge(cells[CELL], on=CELL, how="left", indicator=True)["_merge"].eq("both")
-    return trials[there.to_numpy()].reset_index(drop=True)
+    found = rows[CELL].merge(cells[CELL], on=CELL, how="left", indicator="there")
+    return found["there"].eq("both").set_axis(rows.index)
 
 
 def differences(first: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
-    """One row for each cell with valid trials in both frames of trials; differences are other - first.
-
-    results/README.md has the columns, under compare.csv. A difference is the median of those between every round of the
-    one and every round of the other (Hodges & Lehmann). p-values: `rank_sum`, by Holm for both measures of every cell;
-    `note` says where too few rounds can make no cell significant among so many tests.
+    """One row for each cell with valid trials in both frames of trials; differences are other - first. p-values are
+    corrected by Holm for both measures of every cell. results/README.md has the columns, under compare.csv.
     """
     sides = [trials[stands(trials)] for trials in map(pooled, (first, other))]
-    rows = _both(*(_cells(side) for side in sides))
-    ones, twos = (_tables(side, rows) for side in sides)
-    for name, tables in (("first_rounds", ones), ("other_rounds", twos)):
-        rows[name] = standing.fewest(*(significance.rounds(tables[each]) for each in significance.MEASURES))
-    rows[["latency_difference_s", "latency_low_s", "latency_high_s"]] = np.transpose(
-        significance.shifts(ones["latency"], twos["latency"])
-    )
+    names = sides[0].groupby(CELL, dropna=False, observed=True)["point_name"].max().reset_index()
+    rows = sorted_cells(names[_among(names, sides[1].drop_duplicates(CELL))])
+    cells, counts, ends = rows[CELL].assign(place=range(len(rows))), [], ("difference", "low", "high")
+    placed = [side.merge(cells, on=CELL) for side in sides]
     for measure, column in significance.MEASURES.items():
-        one, two = ones[measure], twos[measure]
-        rows[f"first_{column}"], rows[f"other_{column}"] = (
-            significance.medians(one),
-            significance.medians(two),
-        )
+        both = [
+            significance.padded(of[column].to_numpy(), of["place"].to_numpy(), len(rows)) for of in placed
+        ]
+        counts.append([significance.rounds(table) for table in both])
+        rows[f"first_{column}"], rows[f"other_{column}"] = map(significance.medians, both)
+        if measure == "latency":
+            rows[[f"latency_{end}_s" for end in ends]] = np.transpose(significance.shifts(*both))
         with np.errstate(divide="ignore", invalid="ignore"):
-            logs = [np.where(values > 0, np.log(values), np.nan) for values in (one, two)]
-        percents = [f"{measure}_{end}_percent" for end in ("difference", "low", "high")]
-        rows[percents] = 100 * np.expm1(np.transpose(significance.shifts(*logs)))
-        rows[f"{measure}_p_value"] = significance.rank_sum(one, two)
+            logs = [np.where(values > 0, np.log(values), np.nan) for values in both]
+        ratios = np.expm1(np.transpose(significance.shifts(*logs)))
+        rows[[f"{measure}_{end}_percent" for end in ends]] = 100 * ratios
+        rows[f"{measure}_p_value"] = significance.rank_sum(*both)
+    rows["first_rounds"], rows["other_rounds"] = (standing.fewest(*of) for of in zip(*counts, strict=True))
     tests = significance.correct(rows)
     for measure in significance.MEASURES:
         rows[f"{measure}_significant"] = rows[f"{measure}_p_corrected"] <= significance.ALPHA
@@ -206,13 +196,100 @@ def differences(first: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
     return rows.reindex(columns=COLUMNS)
 
 
-def _tables(trials: pd.DataFrame, rows: pd.DataFrame) -> dict[str, Floats]:
-    """Each measure's rounds: a row a cell, in the order of `rows`, a column a round."""
-    merged = trials.merge(rows[CELL].assign(place=range(len(rows))), on=CELL)
-    return {
-        name: significance.padded(merged[column].to_numpy(), merged["place"].to_numpy(), len(rows))
-        for name, column in significance.MEASURES.items()
-    }
+def changes(
+    first: pd.DataFrame,
+    other: pd.DataFrame,
+    objectives: Sequence[str] = DEFAULT,
+    where: str = "",
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """One row a condition, from the trials of two runs that have valid trials of the same cells.
+
+    results/README.md has the columns, under compare-fronts.csv. The interval of the hypervolumes' ratio is by
+    resampling whole rounds, of each run by itself. A point enters, leaves or stays that has a probability of at least
+    95 % in one run and at most 5 % in the other (to stay: of at least 95 % in both), and may do so if only the medians
+    say it. Raises `UserError` for objectives or a constraint that can't be read.
+    """
+    sides = (
+        prepared(trials, objectives, where, resamples, seed + number).draws
+        for number, trials in enumerate((first, other))
+    )
+    return pd.DataFrame([_change(both) for both in zip(*sides, strict=True)], columns=OF_FRONTS)
+
+
+def _change(sides: Sequence[Draws]) -> dict[Hashable, Any]:
+    rows, objectives = sides[0].rows, sides[0].objectives
+    on_front = [indicators.nondominated(*side.medians.T, maximise=side.maximise) for side in sides]
+    row: dict[Hashable, Any] = rows.iloc[0][CONDITION].to_dict() | dict.fromkeys(CHANGES, "")
+    row |= {"objectives": ", ".join(each.name for each in objectives), "points": len(rows), "reference": ""}
+    devices = [str(side.rows["energy_of"].iloc[0]) or "nothing" for side in sides]
+    if devices[0] != devices[1] and any("energy" in each.name for each in objectives):
+        return row | {"note": f"energy is of other devices: {devices[0]} in A, {devices[1]} in B"}
+    if empty := [name for name, on in zip("AB", on_front, strict=True) if not on.any()]:
+        return row | {"note": f"no point on the front of {' or '.join(empty)}"}
+    every = np.concatenate([side.medians for side in sides])
+    reference, row["reference"] = indicators.reference_for(every, objectives, {})
+    volumes = [indicators.volume(side.medians, reference, objectives) for side in sides]
+    row["first_hypervolume"], row["other_hypervolume"] = volumes
+    chances = [probabilities(side)[1] for side in sides]
+    is_sure = np.logical_and(  # NaN, where no probability holds, is never sure
+        *(np.where(on, p >= SURE, p <= 1 - SURE) for on, p in zip(on_front, chances, strict=True))
+    )
+    (was, now), names = on_front, cell_names(rows).to_numpy()
+    for change, moved in (("enter", ~was & now), ("leave", was & ~now), ("stay", was & now)):
+        row[change], row[f"may_{change}"] = ("; ".join(names[moved & sure]) for sure in (is_sure, ~is_sure))
+    if not all(volumes):
+        # As where no point sends anything, and the objective is less payload.
+        return row | {"note": "no volume: an objective is 0 everywhere"}
+    row["hypervolume_ratio"] = volumes[1] / volumes[0]
+    in_each = [indicators.nondominated_in_each(side.admitted, side.maximise) for side in sides]
+    both = zip(sides, in_each, strict=True)
+    rounds = min(side.rounds_of_front(np.arange(len(rows)), drawn) for side, drawn in both)
+    if rounds < LEAST_VALUES:
+        return row | {"note": f"too few rounds for an interval: {rounds:.0f}, it needs {LEAST_VALUES}"}
+    many = min(len(side.values) for side in sides)  # of more rounds fewer resamples are made
+    drawn = [indicators.volumes_of_each(side.admitted[:many], reference, objectives) for side in sides]
+    if not np.all(drawn):
+        # A ratio to nothing is no number, and without these resamples it would seem that there always is a front.
+        always_feasible = all(side.feasible.any(axis=1).all() for side in sides)
+        return row | {"note": f"some resamples have no {'volume' if always_feasible else 'feasible point'}"}
+    ends = indicators.without_bias(np.log(drawn[1]) - np.log(drawn[0]), np.log(row["hypervolume_ratio"]))
+    row["ratio_low"], row["ratio_high"] = np.exp(ends)
+    return row | {"note": ""}
+
+
+def settings(
+    first: Mapping[str, Any], other: Mapping[str, Any], models: Collection[str], networks: Collection[str]
+) -> list[str]:
+    """The differences of two manifests, A and B, a line each, about the models and networks that both runs have. Lines
+    that begin with `DOUBTFUL` come first: something else was measured, such as other weights. What only one of them
+    records is no difference.
+    """
+    both, made = (
+        {"A": first, "B": other},
+        partial(comparable.made, models=sorted(models), netems=sorted(networks)),
+    )
+    if missing := [name for name, each in both.items() if not each]:
+        has = f"{listed(missing)} {'have' if len(missing) > 1 else 'has'} no manifest that can be read"
+        return [f"{DOUBTFUL}{has}: what else differs is not known"]
+    measured, otherwise = (
+        [
+            (name, comparable.recorded({fact: value for of in kinds for fact, value in of(each).items()}))
+            for name, each in both.items()
+        ]
+        for kinds in (
+            (made, comparable.measured, comparable.asked),
+            (comparable.chosen, partial(made, exactly=True), comparable.remarks),
+        )
+    )
+    doubts, rest = (comparable.differing([facts for _, facts in sides]) for sides in (measured, otherwise))
+    silent = listed(name for name, each in both.items() if not comparable.roles(sessions(each)))
+    return [
+        *(f"{DOUBTFUL}{line}" for line in comparable.told(doubts, measured)),
+        *([f"{silent}: nothing recorded of the hosts"] if silent else []),
+        *comparable.told([fact for fact in rest if fact not in doubts], otherwise),
+    ]
 
 
 def _notes(first: pd.DataFrame, other: pd.DataFrame) -> Iterator[str]:
@@ -224,46 +301,30 @@ def _notes(first: pd.DataFrame, other: pd.DataFrame) -> Iterator[str]:
     if set(first["run"].unique()) & set(other["run"].unique()):  # as in a copy of a run
         same = [*TRIAL, "started_at", "latency_s"]
         again = len(first[same].merge(other[same].drop_duplicates(), on=same))
-    if again:
-        yield f"{count(again, 'trial')} of A {'are' if again > 1 else 'is'} in B too: that these agree shows nothing"
-    else:
-        yield APART
+    copied = f"{count(again, 'trial')} of A {'are' if again > 1 else 'is'} in B too: that these agree shows nothing"
+    yield copied if again else APART
 
 
-def _cells(trials: pd.DataFrame) -> pd.DataFrame:
-    """One row a cell, points by their cuts: `point_name`, and under `valid` how many of its trials count."""
-    grouped = trials.assign(valid=stands(trials)).groupby(CELL, dropna=False, observed=True)
-    return sorted_cells(grouped.agg(point_name=("point_name", "max"), valid=("valid", "sum")).reset_index())
-
-
-def _both(first: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
-    """The cells (rows of `_cells`) that have a valid trial in both runs; `point_name` is the first's."""
-    return first[first["valid"] > 0].drop(columns="valid").merge(other.loc[other["valid"] > 0, CELL], on=CELL)
-
-
-def _only(these: pd.DataFrame, those: pd.DataFrame, struck_off: pd.DataFrame) -> Iterator[str]:
-    """Lines on what only the first of two runs has (frames of `_cells`): models, profiles, ..., conditions, points.
-
-    Nothing that follows from a line is repeated: of a profile that the other run lacks no points are listed. A line of
-    points may be of many conditions. struck_off: what the other run's search struck off.
+def _only(cells: pd.DataFrame, one: str, two: str) -> Iterator[str]:
+    """Lines on what only one of two runs has: models, profiles, ..., conditions, points (cells: of `_cells`). Nothing
+    that follows from a line is repeated: of a profile that the other run lacks no points are listed.
     """
+    these, those = (cells[cells[name].notna()] for name in (one, two))
     rest = these
-    for column, word in WORDS.items():
+    for column in (name for name in CELL if name not in ("setup", "point")):
         # No backend, as nothing crosses, is known to every run.
-        known = {*those[column], *([NONE] if column == "backend" else [])}
-        if left := [str(value) or "none" for value in these[column].unique() if value not in known]:
+        known, word = {*those[column], *([NONE] if column == "backend" else [])}, _WORDS.get(column, column)
+        if left := [str(value) for value in these[column].unique() if value not in known]:
             yield f"{word}{'s' if len(left) > 1 and not word.endswith('flight') else ''} {', '.join(left)}"
         rest = rest[rest[column].isin(known)]
-    rest = rest.merge(those[CONDITION].drop_duplicates(), on=CONDITION, how="left", indicator="there")
-    lacking = rest[rest["there"] == "left_only"].drop_duplicates(CONDITION)
-    yield from map(condition_title, lacking.to_dict("records"))
-    rest = rest[(rest["there"] == "both") & (rest["valid"] > 0)]
-    rest = rest.merge(those[[*CELL, "valid"]], on=CELL, how="left", suffixes=("", "_there"))
-    rest = rest[~(rest["valid_there"] > 0)]
-    why = rest["valid_there"].notna().map({True: " without a valid trial in the other run", False: ""})
-    rest = rest.assign(why=why.mask(_among(rest, struck_off), " struck off by the other run's search"))
+    there = rest[CONDITION].merge(those[CONDITION].drop_duplicates(), how="left", indicator="there")["there"]
+    is_there = there.eq("both").to_numpy()
+    yield from map(condition_title, rest[~is_there].drop_duplicates(CONDITION).to_dict("records"))
+    rest = rest[is_there & (rest[one] > 0) & ~(rest[two] > 0)]
+    why = np.where(rest[two].notna(), " without a valid trial in the other run", "")
+    why = np.where(rest[f"{two}_struck"] & rest[two].isna(), " struck off by the other run's search", why)
     lines: dict[str, list[str]] = {}
-    for _, rows in rest.groupby([*CONDITION, "backend", "why"], observed=True, sort=False):
+    for _, rows in rest.assign(why=why).groupby([*CONDITION, "backend", "why"], observed=True, sort=False):
         row = rows.iloc[0]
         over = f" over {row['backend']}" if row["backend"] != NONE else ""
         points = f"point{'s' if len(rows) > 1 else ''} {numbers(rows['point'])}{over}{row['why']}"
@@ -284,13 +345,13 @@ def numbers(points: Iterable[str]) -> str:
     return ", ".join(f"{span[0]} to {span[-1]}" if len(span) > 2 else ", ".join(span) for span in spans)
 
 
-def _nothing_shared(first: pd.DataFrame, other: pd.DataFrame) -> str:
+def _nothing_shared(cells: pd.DataFrame) -> str:
     """Why two runs cannot be compared, in one line."""
-    for column, word in WORDS.items():
-        if not set(first[column]) & set(other[column]):
+    for column in (name for name in CELL if name not in ("setup", "point")):
+        first, other = ([*cells.loc[cells[name].notna(), column].unique()] for name in "AB")
+        if not {*first} & {*other}:
             has = (
-                ", ".join(str(value) for value in side[column].unique() if value != NONE) or NONE
-                for side in (first, other)
+                ", ".join(str(value) for value in side if value != NONE) or NONE for side in (first, other)
             )
-            return f"the runs have no {word} in common: {' in A, '.join(has)} in B"
+            return f"the runs have no {_WORDS.get(column, column)} in common: {' in A, '.join(has)} in B"
     return "the runs have no point in common that has a valid trial in both"

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel
 
 from pareto.analysis.fronts.cells import cells
 from pareto.analysis.fronts.indicators import nondominated
@@ -37,11 +37,7 @@ Cells = Annotated[str, AfterValidator(_readable)]
 """A choice of cells: a constraint as of `--where`, in the columns of front.csv."""
 
 
-class _Keys(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class _Said(_Keys):
+class _Said(BaseModel, frozen=True, extra="forbid"):
     """A statement. source: where it is published, and where it was read. where: of which cells it is said."""
 
     says: str
@@ -49,7 +45,7 @@ class _Said(_Keys):
     where: Cells = ""
 
 
-class Figure(_Said):
+class Figure(_Said, frozen=True):
     """A published figure. column: of front.csv, in its unit."""
 
     where: Cells
@@ -57,7 +53,7 @@ class Figure(_Said):
     value: float
 
 
-class Conclusion(_Said):
+class Conclusion(_Said, frozen=True):
     """A published conclusion: the best of `better` beats the best of `than` by so much, in its authors' words."""
 
     better: Cells
@@ -66,13 +62,13 @@ class Conclusion(_Said):
     published: str = ""
 
 
-class Front(_Said):
+class Front(_Said, frozen=True):
     """A published front of latency and throughput: the points that nothing dominates."""
 
     points: tuple[str, ...]
 
 
-class Published(_Keys):
+class Published(BaseModel, frozen=True, extra="forbid"):
     """The results of a publication, and the sweep that repeats them.
 
     differs: what is not the same there. missing: what of it could not be looked up, and is left out.
@@ -113,62 +109,22 @@ def beside(runs: Runs, published: Published) -> Beside:
     rounds = pooled(in_every_codec(competing(load(runs))))
     rows = cells(rounds)
     rounds = rounds[stands(rounds)]
-    conclusions = [row for each in published.conclusions for row in _judged(each, rows, rounds)]
-    fronts = [row for each in published.fronts for row in _fronts(each, rows)]
-    figures = [row for each in published.figures for row in _figures(each, rows)]
+    conclusions = [
+        each.model_dump(exclude={"better", "than"}) | row
+        for each in published.conclusions
+        for row in _judged(each, rows, rounds) or [{"condition": "", "verdict": ABSENT}]
+    ]
+    fronts = [each.model_dump() | row for each in published.fronts for row in _fronts(each, rows)]
+    figures = [
+        each.model_dump() | {"published": each.value} | row
+        for each in published.figures
+        for row in [*_figures(each, rows)] or [{"condition": "", "cell": "", "ours": np.nan}]
+    ]
     return Beside(
         pd.DataFrame(conclusions, columns=_OF_CONCLUSIONS),
         pd.DataFrame(fronts, columns=_OF_FRONTS),
         pd.DataFrame(figures, columns=_OF_FIGURES),
     )
-
-
-def _judged(conclusion: Conclusion, rows: pd.DataFrame, rounds: pd.DataFrame) -> list[dict[str, Any]]:
-    """A row for each condition that has cells of both sides, corrected for their number; where none has, one without a
-    condition.
-    """
-    said = conclusion.model_dump(include={"says", "source", "published", "by"})
-    column, is_latency = significance.MEASURES[conclusion.by], conclusion.by == "latency"
-    found: list[dict[str, Any]] = []
-    for condition, known in _conditions(rows[rows[column].notna()], conclusion.where):
-        sides = [known[Where.parse(text).holds(known)] for text in (conclusion.better, conclusion.than)]
-        if any(side.empty for side in sides):
-            continue
-        best = [side.loc[side[column].idxmin() if is_latency else side[column].idxmax()] for side in sides]
-        better, than = (cell[column] for cell in best)
-        row: dict[str, Any] = {
-            "condition": condition,
-            "better": cell_name(best[0]),
-            "than": cell_name(best[1]),
-        }
-        row |= {
-            "better_value": better,
-            "than_value": than,
-            "times": than / better if is_latency else better / than,
-        }
-        found.append(row)
-        if (best[0][CELL] == best[1][CELL]).all():
-            row["verdict"] = SAME
-            continue
-        # The figures of both cells in the rounds that both have.
-        ours = [
-            rounds[rounds[CELL].eq(cell[CELL]).all(axis=1)].groupby(ROUND)[column].median() for cell in best
-        ]
-        pairs = pd.concat(ours, axis=1, join="inner", keys=["better", "than"]).dropna()
-        differences = significance.relative(pairs["better"], pairs["than"])
-        wins = int((differences > 0).sum() if is_latency else (differences < 0).sum())
-        (p_value,) = significance.signed_rank(differences.to_numpy(float)[None, :])
-        row |= {"rounds": len(pairs), "wins": wins, "p_value": p_value}
-    p_values = significance.holm([row.get("p_value", np.nan) for row in found])
-    needed = significance.pairs_needed(int(np.count_nonzero(~np.isnan(p_values))))
-    for row, p_value in zip(found, p_values, strict=True):
-        if "verdict" not in row:
-            won = 2 * row["wins"] > row["rounds"]
-            # The medians and the pairs may disagree: then neither is believed.
-            is_sure = p_value < significance.ALPHA and won == (row["times"] > 1)
-            verdict = (HOLDS if won else FAILS) if is_sure else UNSURE
-            row |= {"p_corrected": p_value, "needed": needed, "verdict": verdict}
-    return [said | row for row in found or [{"condition": "", "verdict": ABSENT}]]
 
 
 def _conditions(rows: pd.DataFrame, where: str) -> Iterator[tuple[str, pd.DataFrame]]:
@@ -178,29 +134,61 @@ def _conditions(rows: pd.DataFrame, where: str) -> Iterator[tuple[str, pd.DataFr
         yield condition_title(of_condition.iloc[0]), of_condition
 
 
+def _judged(conclusion: Conclusion, rows: pd.DataFrame, rounds: pd.DataFrame) -> list[dict[str, Any]]:
+    """A row for each condition that has cells of both sides, corrected for their number."""
+    column, sign = significance.MEASURES[conclusion.by], 1 if conclusion.by == "latency" else -1
+    found: list[dict[str, Any]] = []
+    for condition, known in _conditions(rows[rows[column].notna()], conclusion.where):
+        sides = [known[Where.parse(text).holds(known)] for text in (conclusion.better, conclusion.than)]
+        if any(side.empty for side in sides):
+            continue
+        best, other = (side.loc[(sign * side[column]).idxmin()] for side in sides)
+        row: dict[str, Any] = {"condition": condition, "better": cell_name(best), "than": cell_name(other)}
+        row |= {"better_value": best[column], "than_value": other[column]}
+        row["times"] = other[column] / best[column] if sign > 0 else best[column] / other[column]
+        found.append(row)
+        if (best[CELL] == other[CELL]).all():
+            row["verdict"] = SAME
+            continue
+        # The figures of both cells in the rounds that both have.
+        own = [rounds[rounds[CELL].eq(cell[CELL]).all(axis=1)].groupby(ROUND) for cell in (best, other)]
+        pairs = (
+            pd.concat([each[column].median() for each in own], axis=1, join="inner")
+            .dropna()
+            .to_numpy(float)
+            .T
+        )
+        differences = significance.relative(*map(pd.Series, pairs)).to_numpy(float)
+        (row["p_value"],) = significance.signed_rank(differences[None, :])
+        row |= {"rounds": len(differences), "wins": int((sign * differences > 0).sum())}
+    p_values = significance.holm([row.get("p_value", np.nan) for row in found])
+    needed = significance.pairs_needed(int(np.count_nonzero(~np.isnan(p_values))))
+    for row, p_value in zip(found, p_values, strict=True):
+        if "verdict" not in row:
+            won = 2 * row["wins"] > row["rounds"]
+            # The medians and the pairs may disagree: then neither is believed.
+            is_sure = p_value < significance.ALPHA and won == (row["times"] > 1)
+            verdict = (HOLDS if won else FAILS) if is_sure else UNSURE
+            row |= {"p_corrected": p_value, "needed": needed, "verdict": verdict}
+    return found
+
+
 def _fronts(front: Front, rows: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """Yield the two fronts of each condition: ours by the medians."""
     for condition, known in _conditions(rows, front.where):
-        ours = [
-            *known.loc[nondominated(*known[[*significance.MEASURES.values()]].to_numpy(float).T), "point"]
-        ]
-        measured = set(known.loc[known["rounds"] > 0, "point"])
-        points = {
-            "published": front.points,
-            "ours": ours,
-            "both": [point for point in front.points if point in ours],
-            "unmeasured": [point for point in front.points if point not in measured],
-        }
-        said = {"says": front.says, "source": front.source, "condition": condition}
-        yield said | {name: "; ".join(map(str, each)) for name, each in points.items()}
+        figures = known[[*significance.MEASURES.values()]].to_numpy(float).T
+        ours, measured = (
+            [*known.loc[nondominated(*figures), "point"]],
+            {*known.loc[known["rounds"] > 0, "point"]},
+        )
+        points = {"published": front.points, "ours": ours}
+        points["both"] = [point for point in front.points if point in ours]
+        points["unmeasured"] = [point for point in front.points if point not in measured]
+        yield {"condition": condition} | {name: "; ".join(map(str, each)) for name, each in points.items()}
 
 
-def _figures(figure: Figure, rows: pd.DataFrame) -> list[dict[str, Any]]:
-    """Our figures, of each cell that the published one is of; one row without a cell where none was measured."""
-    said = figure.model_dump(include={"says", "source", "column"}) | {"published": figure.value}
-    found = [
-        {"condition": condition, "cell": cell_name(row), "ours": row[figure.column]}
-        for condition, known in _conditions(rows[rows[figure.column].notna()], figure.where)
-        for row in known.to_dict("records")
-    ]
-    return [said | row for row in found or [{"condition": "", "cell": "", "ours": np.nan}]]
+def _figures(figure: Figure, rows: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """Yield our figure of each cell that the published one is of."""
+    for condition, known in _conditions(rows[rows[figure.column].notna()], figure.where):
+        for row in known.to_dict("records"):
+            yield {"condition": condition, "cell": cell_name(row), "ours": row[figure.column]}

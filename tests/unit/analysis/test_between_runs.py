@@ -1,7 +1,10 @@
-"""Two runs against each other: over what both have, by how much, how sure, and what else differs."""
+"""Two runs against each other: over what both have, by how much, how sure, what became of the front, and what else
+differs."""
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,10 +14,20 @@ import pandas as pd
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.analysis.comparing.between_runs import APART, Comparison, compare, differences, numbers
+from pareto.analysis.comparing.between_runs import (
+    APART,
+    DOUBTFUL,
+    Comparison,
+    changes,
+    compare,
+    differences,
+    numbers,
+    settings,
+)
 from pareto.analysis.runs.load import load
+from pareto.analysis.runs.manifest import manifest
 from pareto.protocol.errors import UserError
-from tests.unit.example_run import PAYLOAD_KIB, trials, write
+from tests.unit.example_run import PAYLOAD_KIB, trials, with_energy, write
 
 Rows = list[dict[str, Any]]
 POINTS = len(PAYLOAD_KIB)
@@ -44,7 +57,6 @@ def test_a_tenth_less_is_found_at_every_point(tmp_path: Path, snapshot: Snapshot
     a, b = measured("a", seed=1), scaled(measured("b", seed=2), latency_s=0.9)
     found = compared(tmp_path, a, b)
     rows = found.differences
-    assert len(rows) == POINTS
     assert rows["point"].tolist() == list(map(str, range(POINTS)))
     assert rows["tests"].eq(2 * POINTS).all()
     assert rows["latency_significant"].mean() > 0.9
@@ -52,74 +64,62 @@ def test_a_tenth_less_is_found_at_every_point(tmp_path: Path, snapshot: Snapshot
     assert rows["latency_low_percent"].lt(-10).mean() > 0.85
     assert rows["latency_high_percent"].gt(-10).mean() > 0.85
     assert np.allclose(rows["latency_difference_s"] / rows["first_latency_s"], -0.1, atol=0.03)
-    back = compared(tmp_path / "back", b, a)
-    # Few points are no headline.
+    # Rounds of two runs are no pairs: in another order of them, the result is the same.
+    first, other = loaded(tmp_path / "frames", a, b)
+    turned = other.assign(round=7 - other["round"])[::-1].reset_index(drop=True)
+    pd.testing.assert_frame_equal(differences(first, other), differences(first, turned))
     one = [
-        row | {"latency_s": row["latency_s"] * (1.5 if row["point"] == 3 else 1)}
+        row | {"latency_s": row["latency_s"] * 1.5} if row["point"] == 3 else row
         for row in measured("b", seed=2)
     ]
     few = compared(tmp_path / "few", a, one, where="latency_s < 1ms")
     assert len(few.differences) == POINTS, "a constraint is of the fronts alone"
-    assert [*found.sentences, *back.sentences, *few.sentences, few.notes[0]] == snapshot
+    assert [
+        *found.sentences,
+        *compared(tmp_path / "back", b, a).sentences,
+        *few.sentences,
+        few.notes[0],
+    ] == snapshot
 
 
 def test_a_run_against_itself_shows_no_difference(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     run = write(tmp_path / "a", measured("a"))
     found = compare(run, Path(shutil.copytree(run, tmp_path / "copy")))
     rows = found.differences
-    assert rows["latency_difference_s"].eq(0).all()
-    assert rows["throughput_difference_percent"].eq(0).all()
-    assert rows["latency_low_s"].lt(0).all()
-    assert rows["latency_high_s"].gt(0).all()
+    assert rows[["latency_difference_s", "throughput_difference_percent"]].eq(0).all(axis=None)
+    assert rows["latency_low_s"].lt(0).all() and rows["latency_high_s"].gt(0).all()
     assert rows["latency_p_value"].eq(1).all()
     assert not rows[["latency_significant", "throughput_significant"]].any(axis=None)
     (front,) = found.fronts.to_dict("records")
-    assert front["hypervolume_ratio"] == 1
-    assert front["ratio_low"] < 1 < front["ratio_high"]
+    assert front["ratio_low"] < front["hypervolume_ratio"] == 1 < front["ratio_high"]
     assert [front[name] for name in ("enter", "may_enter", "leave", "may_leave")] == [""] * 4
-    assert str(8 * POINTS) in found.notes[0]
     assert [*found.sentences, *found.settings, *found.notes] == snapshot
-
-
-def test_rounds_of_two_runs_are_not_pairs(tmp_path: Path) -> None:
-    """In another order of rounds, the result is the same."""
-    a, b = loaded(tmp_path, measured("a", seed=1), measured("b", seed=2))
-    turned = b.assign(round=7 - b["round"])[::-1].reset_index(drop=True)
-    pd.testing.assert_frame_equal(differences(a, b), differences(a, turned))
 
 
 def test_few_rounds_are_told(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     found = compared(tmp_path, measured("a", rounds=3), scaled(measured("b", rounds=3, seed=2), latency_s=2))
     assert found.differences["rounds_needed"].eq(7).all()
-    assert found.differences["latency_low_s"].isna().all()
+    assert found.differences["latency_low_s"].isna().all() and found.fronts["ratio_low"].isna().all()
     assert [found.differences["note"].unique().tolist(), found.sentences] == snapshot
-    assert np.isnan(found.fronts["ratio_low"]).all()
-    enough = differences(
-        *loaded(tmp_path / "7", measured("a", rounds=7), scaled(measured("b", rounds=7), latency_s=2))
-    )
-    assert enough["latency_significant"].all()
     # Many rounds of one run make up for few of the other.
-    many = differences(
-        *loaded(tmp_path / "12", measured("a", rounds=5), scaled(measured("b", rounds=12), latency_s=2))
-    )
-    assert many["rounds_needed"].eq(7).all()
-    assert many["note"].eq("").all()
-    assert many["latency_significant"].all()
+    for one, two in ((7, 7), (5, 12)):
+        a, b = measured("a", rounds=one), scaled(measured("b", rounds=two), latency_s=2)
+        enough = differences(*loaded(tmp_path / str(one), a, b))
+        assert enough["rounds_needed"].eq(7).all() and enough["note"].eq("").all()
+        assert enough["latency_significant"].all()
 
 
 def test_what_is_not_valid_has_no_say_and_is_counted(tmp_path: Path) -> None:
     a, b = measured("a", seed=1), measured("b", seed=2)
+    spoilt = {"status": "invalid", "latency_s": 99.0, "throughput_ips": 1e9, "reason": "link off"}
+    is_off = [(row["point"], row["round"]) == (3, 2) for row in b]
     clean = differences(
-        *loaded(tmp_path / "clean", a, [row for row in b if (row["point"], row["round"]) != (3, 2)])
+        *loaded(tmp_path / "clean", a, [row for row, off in zip(b, is_off, strict=True) if not off])
     )
-    for row in b:
-        if (row["point"], row["round"]) == (3, 2):
-            row |= {"status": "invalid", "latency_s": 99.0, "throughput_ips": 1e9, "reason": "link off"}
-    marked = compared(tmp_path / "marked", a, b)
+    marked = compared(tmp_path, a, [row | spoilt if off else row for row, off in zip(b, is_off, strict=True)])
     pd.testing.assert_frame_equal(marked.differences, clean)
     assert marked.differences.set_index("point").loc["3", "other_rounds"] == 7
-    assert f"B: 1 of {8 * POINTS} " in marked.notes[0]
-    assert marked.notes[1:] == [APART]
+    assert marked.notes == [f"B: 1 of {8 * POINTS} trials are not valid and do not count", APART]
 
 
 def test_a_figure_that_one_run_lacks_is_in_no_sentence(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
@@ -139,13 +139,9 @@ def test_only_what_both_have_is_compared_and_the_rest_is_named(
     tmp_path: Path, snapshot: SnapshotAssertion
 ) -> None:
     a = measured("a", backends=("tcp", "rpc")) + [row | {"netem": "wifi"} for row in measured("a")]
-    b = at(measured("b"), *range(3, POINTS)) + [
-        row | {"netem": "lte", "batch_size": 8} for row in measured("b")
-    ]
-    for row in b:
-        if (row["point"], row["netem"]) == (5, "200ms-5mbit"):
-            row |= {"status": "failed", "reason": "out of memory"}
-    found = compared(tmp_path, a, b)
+    failed = [row | {"status": "failed", "reason": "out of memory"} for row in at(measured("b"), 5)]
+    b = at(measured("b"), 3, 4, *range(6, POINTS)) + failed
+    found = compared(tmp_path, a, b + [row | {"netem": "lte", "batch_size": 8} for row in measured("b")])
     assert found.differences["point"].tolist() == ["3", "4", *map(str, range(6, POINTS))]
     a = [row | {"netem": netem} for netem in ("wifi", "lte") for row in at(measured("a"), 1, 2)]
     a += [row | {"batch_size": 8} for row in a if row["netem"] == "wifi"]
@@ -160,23 +156,21 @@ def test_only_what_both_have_is_compared_and_the_rest_is_named(
 
 
 def test_runs_without_anything_in_common(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
-    a = measured("a")
-    with pytest.raises(UserError) as other_profiles:
-        compared(tmp_path, a, [row | {"netem": "wifi"} for row in a])
-    assert "\n" not in str(other_profiles.value)
-    failed = [row | {"status": "failed"} for row in a]
-    with pytest.raises(UserError) as no_valid_point:
-        compared(tmp_path / "failed", a, failed)
-    assert [str(refused.value) for refused in (other_profiles, no_valid_point)] == snapshot
-
-
-def test_runs_over_other_backends_share_the_point_where_nothing_crosses(tmp_path: Path) -> None:
-    a, b = measured("a"), measured("b", backends=("rpc",))
-    found = compared(tmp_path, a, b)
+    a, rpc = measured("a"), measured("b", backends=("rpc",))
+    others = {
+        "profile": (a, [row | {"netem": "wifi"} for row in a]),
+        "point": (a, [row | {"status": "failed"} for row in a]),
+        "backend": (at(a, 3, 4), at(rpc, *range(3, POINTS))),
+    }
+    refused = {}
+    for name, both in others.items():
+        with pytest.raises(UserError) as caught:
+            compared(tmp_path / name, *both)
+        refused[name] = str(caught.value)
+    assert refused == snapshot
+    found = compared(tmp_path / "edge", a, rpc)
     assert found.differences[["backend", "point"]].to_numpy().tolist() == [["none", str(POINTS - 1)]]
     assert (found.only_first, found.only_second) == (["backend tcp"], ["backend rpc"])
-    with pytest.raises(UserError, match="no backend in common: tcp in A, rpc in B"):
-        compared(tmp_path / "cuts", at(a, 3, 4), at(b, *range(3, POINTS)))
 
 
 def test_points_in_words() -> None:
@@ -184,28 +178,215 @@ def test_points_in_words() -> None:
     assert list(map(numbers, several)) == ["2 to 4, 10", "7, 8", "3+7, 3+10", "0"]
 
 
-def by_engine(run: str, **latency: float) -> Rows:
-    """Trials of these engines; their latency is a multiple of what it was."""
-    rows = at(measured(run, rounds=8), 3, 9)
-    return [
-        row | {"engine": name} for name, share in latency.items() for row in scaled(rows, latency_s=share)
-    ]
+def test_engines_are_compared_each_with_itself_or_one_of_each_run_which_is_said(tmp_path: Path) -> None:
+    def of(run: str, **latency: float) -> Path:
+        """Trials of these engines; their latency is a multiple of what it was."""
+        rows = at(measured(run), 3, 9)
+        named = [row | {"engine": name} for name, by in latency.items() for row in scaled(rows, latency_s=by)]
+        return write(tmp_path / run, named, sweep={} if run == "old" else {"engines": [*latency]})
 
-
-def test_engines_of_a_run_are_compared_each_with_itself(tmp_path: Path) -> None:
-    found = compared(tmp_path, by_engine("a", eager=2.0, onnx=1.0), by_engine("b", onnx=1.0, compile=3.0))
-    rows = found.differences
-    assert rows["engine"].tolist() == ["onnx"] * 2
-    assert rows["latency_difference_s"].tolist() == [0, 0], "no trial of eager is in it"
-    assert found.only_first == ["engine eager"]
-    assert found.only_second == ["engine compile"]
-
-
-def test_runs_of_another_engine_each_are_compared_and_say_so(tmp_path: Path) -> None:
-    a = write(tmp_path / "a", by_engine("a", eager=2.0), sweep={"engines": ["eager"]})
-    b = write(tmp_path / "b", by_engine("b", onnx=1.0), sweep={"engines": ["onnx"]})
-    found = compare(a, b)
+    found = compare(of("a", eager=2.0, onnx=1.0), of("b", onnx=1.0, compile=3.0))
+    assert found.differences["engine"].tolist() == ["onnx"] * 2
+    assert found.differences["latency_difference_s"].tolist() == [0, 0], "no trial of eager is in it"
+    assert (found.only_first, found.only_second) == (["engine eager"], ["engine compile"])
+    eager = of("eager", eager=2.0)
+    found = compare(eager, of("onnx", onnx=1.0))
     assert found.differences["latency_difference_percent"].lt(-40).all()
     assert "engine: eager in A; onnx in B" in found.settings
-    old = write(tmp_path / "old", by_engine("old", eager=2.0), sweep={})
-    assert not any("engine" in line for line in compare(old, a).settings), "before engines all was eager"
+    before = compare(of("old", eager=2.0), eager).settings
+    assert not any("engine" in line for line in before), "before engines all was eager"
+
+
+def test_a_point_enters_and_another_leaves(tmp_path: Path) -> None:
+    a, b = at(measured("a", seed=1), 3, 13, 21), at(measured("b", seed=2), 3, 13, 21)
+    for rows, best in ((a, 3), (b, 13)):
+        for row in rows:
+            row["throughput_ips"] = row["throughput_ips"] / 10 if row["point"] != best else 50
+    found = compared(tmp_path, a, b)
+    front = found.fronts.iloc[0]
+    assert (front["enter"], front["leave"], front["stay"]) == ("tcp 13", "tcp 3", "any 21")
+    assert re.fullmatch(r"latency [\d.]+ .*, throughput 0 .*", front["reference"])
+    assert found.sentences[0].endswith("; tcp 13 enters it; tcp 3 leaves it")
+
+
+def test_what_may_be_chance_is_said_to_be(tmp_path: Path) -> None:
+    """Two points alike: which of them is the better one, either run's luck decides."""
+    rng, seen = np.random.default_rng(0), set()
+    for number in range(6):
+        alike = [row | {"point": point} for point in (3, 4) for row in at(measured("a"), 13)]
+        a, b = (
+            [
+                row | {"latency_s": rng.normal(0.2, 0.01), "throughput_ips": rng.normal(10, 0.5)}
+                for row in alike
+            ]
+            for _ in "ab"
+        )
+        front = changes(*loaded(tmp_path / str(number), a, b)).iloc[0]
+        assert front["enter"] == front["leave"] == ""
+        seen |= {column for column in ("may_enter", "may_leave") if front[column]}
+    assert seen == {"may_enter", "may_leave"}
+
+
+def test_one_reference_for_both_and_a_ratio_that_follows_from_it(tmp_path: Path) -> None:
+    a, b = at(measured("a", seed=1), 13), at(scaled(measured("b", seed=2), throughput_ips=2), 13)
+    front = changes(*loaded(tmp_path, a, b)).iloc[0]
+    medians = [
+        np.median([[row["latency_s"], row["throughput_ips"]] for row in rows], axis=0) for rows in (a, b)
+    ]
+    bound = 1.1 * max(latency for latency, _ in medians)
+    volumes = [(bound - latency) * throughput for latency, throughput in medians]
+    assert front["first_hypervolume"] == pytest.approx(volumes[0], rel=1e-6)
+    assert front["hypervolume_ratio"] == pytest.approx(volumes[1] / volumes[0], rel=1e-6)
+    assert front["ratio_low"] < 2 < front["ratio_high"]
+
+
+@pytest.mark.parametrize("runs", [6, pytest.param(40, marks=pytest.mark.deep)])
+def test_ratios_of_runs_alike_hold_one(tmp_path: Path, runs: int) -> None:
+    """Of runs of 6 and of 20 rounds, so that one has more luck in its front than the other."""
+    rows: dict[int, Rows] = {6: [], 20: []}
+    for rounds, seed in ((rounds, seed) for rounds in rows for seed in range(runs)):
+        made = at(measured("run", rounds=rounds, seed=1000 * rounds + seed), 10, 12, 14, 20)
+        rows[rounds] += [row | {"netem": str(seed)} for row in made]
+    fronts = changes(*loaded(tmp_path, *rows.values()), resamples=400)
+    assert ((fronts["ratio_low"] <= 1) & (fronts["ratio_high"] >= 1)).mean() >= 0.83
+    assert (fronts["ratio_high"] / fronts["ratio_low"]).median() < 1.2
+
+
+def test_why_a_front_has_no_interval_and_its_objectives(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
+    a, b = (at(rows, 0, 3, 8, 14, 20, 21) for rows in (measured("a"), measured("b", seed=2)))
+    both, edge, few = loaded(tmp_path, a, b), (at(a, 21), at(b, 21)), (at(a, 3, 21), at(b, 3, 21))
+    (payload,) = changes(*both, ("latency", "payload"), "payload_bytes > 0").to_dict("records")
+    assert payload["objectives"] == "latency, payload"
+    assert "any 21" not in "; ".join(payload[name] for name in ("stay", "may_stay", "may_leave", "leave"))
+    energy = loaded(tmp_path / "energy", *(with_energy(rows, server=False) for rows in (a, b)))
+    (joules,) = changes(*energy, ("latency", "energy")).to_dict("records")
+    assert "energy" in joules["reference"] and 0.5 < joules["ratio_low"] < 1 < joules["ratio_high"] < 2
+    # A constraint that the best point meets by its median only: as a number, the ratio to nothing is infinite.
+    limit_s = max(np.median([row["latency_s"] for row in rows]) for rows in edge)
+    with np.errstate(all="raise"):
+        found = compared(tmp_path / "edge", *edge, where=f"latency_s <= {limit_s * 1.0001:.9f}")
+    assert found.fronts["hypervolume_ratio"].item() > 0 and found.fronts["ratio_high"].isna().all()
+    alone = loaded(tmp_path / "alone", *edge)
+    (always,) = changes(*alone, where=f"latency_s < {10 * limit_s}").to_dict("records")
+    assert always["ratio_low"] < always["ratio_high"] and always["note"] == ""
+    devices = loaded(tmp_path / "devices", with_energy(few[0]), with_energy(few[1], server=False))
+    fronts = {
+        "resamples": found.fronts,
+        "devices": changes(*devices, ("latency", "energy")),
+        "nothing": changes(*both, where="latency_s < 1us"),
+        "no volume": changes(*alone, ("latency", "payload")),
+    }
+    assert [
+        found.sentences,
+        {name: front["note"].unique().tolist() for name, front in fronts.items()},
+    ] == snapshot
+    for wrong in ({"objectives": ("latency", "speed")}, {"where": "latency_s <"}):
+        with pytest.raises(UserError):
+            changes(*both, **wrong)
+
+
+HOST = {
+    "cpu": "Cortex-A76",
+    "governor": "performance",
+    "kernel": "6.1",
+    "torch": "2.13.0",
+    "pid": 20,
+    "machine": "arm",
+}
+INPUT, MODEL = {"name": "input", "payload_bytes": 8}, ("models", "net")
+MANIFEST: dict[str, Any] = {
+    "pareto": "0.1.0",
+    "sweep": {
+        "trials": 8,
+        "seed": 0,
+        "congestion": None,
+        "edge_cpu": 1.0,
+        "threads": None,
+        "points": ["all"],
+    },
+    "models": {
+        "net": {
+            **{"weights": "imagenet", "weights_digest": "a" * 64, "graph_digest": "b" * 64},
+            "dataset": {"name": "cifar10", "inputs": {"1": {"images": 4, "digest": "c" * 64}}},
+            "points": [INPUT, {"name": "conv", "payload_bytes": 4}],
+        }
+    },
+    "profiles": {"wifi": {"edge_to_server": {"rate_bps": 2e7}, "server_to_edge": {}, "bucket": None}},
+    "testbed": "local: two namespaces",
+    "testbed_hosts": None,
+    "sessions": [
+        {"testbed": {"shaper": "relay"}, "hosts": {"edge": HOST, "server": HOST}, "driver": {"kernel": "6.1"}}
+    ],
+}
+
+
+def changed(*path: Any, value: Any) -> dict[str, Any]:
+    made: dict[str, Any] = json.loads(json.dumps(MANIFEST))
+    inner: Any = made
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    return made
+
+
+def told(other: dict[str, Any], first: dict[str, Any] = MANIFEST) -> list[str]:
+    return settings(first, other, {"net"}, {"wifi"})
+
+
+SESSION = ("sessions", 0)
+SECOND = {**MANIFEST["sessions"][0], "hosts": {"edge": HOST | {"kernel": "6.2"}, "server": HOST}}
+NEWER = dict.fromkeys(("edge", "server"), HOST | {"kernel": "6.9"})
+DIFFERENCES = {
+    "weights": changed(*MODEL, "weights_digest", value="d" * 64),
+    "graph": changed(*MODEL, "graph_digest", value="d" * 64),
+    "another point": changed(*MODEL, "points", value=[INPUT, {"name": "relu", "payload_bytes": 4}]),
+    "profile": changed("profiles", "wifi", "edge_to_server", value={"rate_bps": 4e7, "loss": 0.01}),
+    "testbed": changed("testbed", value="two hosts"),
+    "shaper": changed(*SESSION, "testbed", "shaper", value="netem"),
+    "cpu": changed(*SESSION, "hosts", "edge", "cpu", value="EPYC"),
+    "governor": changed(*SESSION, "hosts", "edge", "governor", value="powersave"),
+    "driver": changed(*SESSION, "driver", "kernel", value="6.2"),
+    "congestion": changed("sweep", "congestion", value="bbr"),
+    "share of a core": changed("sweep", "edge_cpu", value=0.25),
+    "codecs": changed("sweep", "codecs", value=["none", "int8"]),
+    "version": changed("pareto", value="0.2.0"),
+    "of several sessions": changed("sessions", value=[*MANIFEST["sessions"], SECOND]),
+    "an option that an older version did not have": changed("sweep", "until", value="5%"),
+    "an older version": {"testbed": "local: two namespaces", "sweep": MANIFEST["sweep"]},
+    "several": changed(*SESSION, "hosts", value=NEWER)
+    | {"testbed": "two hosts", "sweep": {"trials": 20, "seed": 0}},
+    "no manifest": {},
+}
+ALIKE = [
+    MANIFEST,
+    changed(*SESSION, "hosts", "edge", "pid", value=99),
+    changed("sweep", "points", value=["1", "2"]),
+    changed("models", "other", value={"weights_digest": "e"}),
+    changed("sweep", "codecs", value=["none"]),  # as before there were codecs
+]
+
+
+def test_each_setting_that_differs_is_told_doubts_first_and_no_other(snapshot: SnapshotAssertion) -> None:
+    lines = {name: told(other) for name, other in DIFFERENCES.items()}
+    assert lines == snapshot
+    assert [line.startswith(DOUBTFUL) for line in lines["several"]] == [True, False, False]
+    assert [told(other) for other in ALIKE] == [[]] * len(ALIKE)
+
+
+def test_another_seed_is_no_doubt(snapshot: SnapshotAssertion) -> None:
+    seeded = [changed(*MODEL, "weights", value="seeded") for _ in range(2)]
+    for number, each in enumerate(seeded):
+        each["models"]["net"]["weights_digest"] = str(number) * 64
+        each["sweep"]["seed"] = number
+    lines = told(*seeded[::-1])
+    assert not any(line.startswith(DOUBTFUL) for line in lines)
+    assert lines == snapshot
+
+
+@pytest.mark.parametrize("text", [None, "{broken", '{"sessions": "?", "models": [], "sweep": {"trials": 8}}'])
+def test_a_manifest_that_is_missing_broken_or_older(tmp_path: Path, text: str | None) -> None:
+    a, b = (write(tmp_path / name, trials(rounds=1, run=name)) for name in "ab")
+    (b / "manifest.json").unlink() if text is None else (b / "manifest.json").write_text(text)
+    is_older = text is not None and "models" in text
+    (line,) = settings(manifest(a), manifest(b), {"mobilenetv2"}, {"200ms-5mbit"})
+    assert line.startswith("A and B: nothing recorded" if is_older else f"{DOUBTFUL}B has no manifest")

@@ -11,8 +11,7 @@ import pytest
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.analysis.comparing.between_runs import Comparison, compare
-from pareto.analysis.comparing.changes import CHANGES
+from pareto.analysis.comparing.between_runs import CHANGES, Comparison, compare
 from pareto.analysis.naming import cell_names
 from pareto.analysis.tables.compare import MOST_TABLES, compare_table, write
 from tests.unit.example_run import trials

@@ -10,7 +10,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 import pareto
-from pareto.analysis.allocators import sentences
+from pareto.analysis.costs import allocators as sentences
 from pareto.analysis.methods import commands, made, methods
 from pareto.analysis.runs.load import joined
 from tests import REPOSITORY

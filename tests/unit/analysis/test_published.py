@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.analysis.comparing.published import ABSENT, FAILS, HOLDS, SAME, UNSURE, Beside, Published, beside
+from pareto.analysis.comparing.published import ABSENT, FAILS, HOLDS, SAME, UNSURE, Published, beside
 from pareto.analysis.tables.published import published_table
 from pareto.commands.compare import read
 from pareto.sweep.checked_sweep import requested_sweep
@@ -28,44 +28,41 @@ def paper(**conclusion: Any) -> Published:
     return Published.model_validate({**rest, "conclusions": [said]})
 
 
-def against(folder: Path, rounds: int, **conclusion: Any) -> Beside:
-    return beside([write(folder / "run", trials(rounds=rounds, noise=0.01))], paper(**conclusion))
+SIDES = {"better": "backend == tcp", "than": "backend == rpc"}
+MORE = {**SIDES, "by": "throughput"}
 
 
 @pytest.mark.parametrize(
-    ("rounds", "better", "than", "verdict"),
+    ("rounds", "conclusion", "verdict"),
     [
-        (6, "backend == tcp", "backend == rpc", HOLDS),
-        (6, "backend == rpc", "backend == tcp", FAILS),
-        (3, "backend == tcp", "backend == rpc", UNSURE),
-        (3, "backend == tcp", "point != 1", SAME),
-        (3, "backend == tcp", "backend == carrier-pigeon", ABSENT),
+        (6, SIDES, HOLDS),
+        (6, {"better": "backend == rpc", "than": "backend == tcp"}, FAILS),
+        (3, SIDES, UNSURE),
+        (6, MORE, HOLDS),
+        (3, MORE, UNSURE),
+        (3, SIDES | {"than": "point != 1"}, SAME),
+        (3, SIDES | {"than": "backend == carrier-pigeon"}, ABSENT),
     ],
 )
 def test_a_conclusion_holds_if_rounds_tell(
-    tmp_path: Path, rounds: int, better: str, than: str, verdict: str
+    tmp_path: Path, rounds: int, conclusion: dict[str, Any], verdict: str
 ) -> None:
-    (row,) = against(tmp_path, rounds, better=better, than=than).conclusions.to_dict("records")
+    said = paper(**conclusion)
+    found = beside([write(tmp_path / "run", trials(rounds=rounds, noise=0.01))], said)
+    (row,) = found.conclusions.to_dict("records")
     assert row["verdict"] == verdict
     if verdict in (HOLDS, FAILS):
-        assert row["rounds"] == rounds
+        assert (row["rounds"], row["wins"]) == (rounds, rounds if verdict == HOLDS else 0)
         assert (row["times"] > 1) == (verdict == HOLDS)
-        assert row["wins"] == (rounds if verdict == HOLDS else 0)
-
-
-def test_how_many_rounds_it_takes_is_said_of_what_is_not_sure(tmp_path: Path) -> None:
-    """Where the conditions of a conclusion differ in rounds, one with too few for the strictest test can be sure."""
-    sides = {"better": "backend == tcp", "than": "backend == rpc", "by": "throughput"}
-    for rounds, verdict in ((3, UNSURE), (6, HOLDS)):
-        found = against(tmp_path / str(rounds), rounds, **sides)
-        (row,) = found.conclusions.to_dict("records")
+    if conclusion is MORE:
         assert row["times"] == row["better_value"] / row["than_value"] > 1, "more throughput is better"
-        out = Console(width=200, file=io.StringIO(), record=True)
-        found = found._replace(conclusions=found.conclusions.assign(needed=7))
-        out.print(published_table(paper(**sides), found, "a run", "pareto"))
-        text = out.export_text()
-        assert verdict in text
-        assert ("it takes 7" in text) == (verdict == UNSURE)
+    # Where the conditions of a conclusion differ in rounds, one with too few for the strictest test can be sure.
+    out = Console(width=200, file=io.StringIO(), record=True)
+    found = found._replace(conclusions=found.conclusions.assign(needed=7))
+    out.print(published_table(said, found, "a run", "pareto"))
+    text = out.export_text()
+    assert verdict in text
+    assert ("it takes 7" in text) == (verdict == UNSURE)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
