@@ -34,12 +34,9 @@ that needs more of them is left empty), and `stages` what each host did:
     ['edge', 'server']
 
 Runs of other settings are never pooled: where a setting differs that changes what is measured, trials get a `setup`,
-such as `edge_cpu=0.25`, which belongs to their condition like the model and the network do. `find` gives all that a
-report finds, `advise` the best point in a network, and `compare` sets one run against another; a notebook shows what
-they return as tables. `report` writes what the command writes, and `figures` is the package of the figures:
-
-    >>> print(analysis.advise("results/example", delay_s=0.2, rate_bps=5e6).ranking.best.place)
-    all on the edge
+such as `edge_cpu=0.25`, which belongs to their condition like the model and the network do. `report` writes what the
+command writes, and `figures` is the package of the figures. What the commands conclude, `pareto` itself gives:
+`pareto.load`, `pareto.advise`, `pareto.compare`.
 
 What cannot be read raises `pareto.protocol.errors.UserError`, a ValueError that says in one line what is wrong:
 
@@ -61,9 +58,6 @@ if TYPE_CHECKING:
     from pareto.analysis.comparing.paired import paired as paired
     from pareto.analysis.fronts.front import front as front
     from pareto.analysis.fronts.indicators import hypervolumes as hypervolumes
-    from pareto.analysis.notebook import advise as advise
-    from pareto.analysis.notebook import compare as compare
-    from pareto.analysis.notebook import find as find
     from pareto.analysis.reporting import report as report
     from pareto.analysis.runs.load import load as load
     from pareto.analysis.runs.load import stages as stages
@@ -78,9 +72,6 @@ _WHERE = {
     "front": "pareto.analysis.fronts.front:front",
     "hypervolumes": "pareto.analysis.fronts.indicators:hypervolumes",
     "paired": "pareto.analysis.comparing.paired:paired",
-    "find": "pareto.analysis.notebook:find",
-    "advise": "pareto.analysis.notebook:advise",
-    "compare": "pareto.analysis.notebook:compare",
     "report": "pareto.analysis.reporting:report",
     "figures": "pareto.analysis.figures:",
 }

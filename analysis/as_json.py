@@ -31,24 +31,20 @@ def text(value: Mapping[str, Any]) -> str:
 def plain(value: Any) -> Any:
     """A value as JSON's types: a frame as a list of objects, a dataclass as one, NaN and infinity as None."""
     if isinstance(value, pd.DataFrame):
-        return [
-            {str(name): plain(cell) for name, cell in row.items()} for row in value.to_dict(orient="records")
-        ]
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        value = value.to_dict(orient="records")
+    elif dataclasses.is_dataclass(value):
+        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    elif isinstance(value, pd.Series | np.ndarray | np.generic):
+        value = value.tolist()
     if isinstance(value, Mapping):
         return {str(name): plain(each) for name, each in value.items()}
-    if isinstance(value, list | tuple | set | frozenset | pd.Series | np.ndarray):
+    if isinstance(value, list | tuple | set | frozenset):
         return [plain(each) for each in value]
-    if isinstance(value, bool | np.bool_):
-        return bool(value)
-    if isinstance(value, int | np.integer):
-        return int(value)
-    if isinstance(value, float | np.floating):
-        return float(value) if math.isfinite(value) else None
-    if value is None or value is pd.NA or value is pd.NaT:
-        return None
-    return str(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, bool | int):
+        return value
+    return None if value is None or value is pd.NA or value is pd.NaT else str(value)
 
 
 def of_report(findings: Findings, folder: Path) -> dict[str, Any]:
@@ -57,7 +53,6 @@ def of_report(findings: Findings, folder: Path) -> dict[str, Any]:
     allowed = front[front["feasible"].astype(bool) & front["latency_s"].notna()]
     best = allowed.loc[allowed.groupby(CONDITION, dropna=False)["latency_s"].idxmin()]
     rivals = beside(best, findings.trials, findings.where, findings.networks)
-    best = best.assign(could_be_better=rivals)
     return {
         "runs": [run.folder for run in findings.runs],
         "folder": folder,
@@ -65,7 +60,7 @@ def of_report(findings: Findings, folder: Path) -> dict[str, Any]:
         "objectives": findings.objectives,
         "where": findings.where,
         "answers": findings.answers,
-        "fastest": best,
+        "fastest": best.assign(could_be_better=rivals),
         "points": front,
         "backends": findings.paired,
         "codecs": findings.paired_codecs,
@@ -124,8 +119,3 @@ def of_advice(advice: Advice, sentence: str, notes: list[str]) -> dict[str, Any]
         "errors": advice.validation.errors,
         "notes": notes,
     }
-
-
-def of_forecast(rows: pd.DataFrame, sentences: list[str]) -> dict[str, Any]:
-    """The prediction of one case, by `advise`: its front and the simple rules."""
-    return {"answers": sentences, "splits": rows}

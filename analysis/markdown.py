@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 from pareto.analysis.figures.shown import worth_showing
 from pareto.analysis.findings import Findings
 from pareto.analysis.runs.points import CONDITION
-from pareto.analysis.tables.columns import Framed
-from pareto.analysis.tables.front import codecs_tables, overhead_tables
-from pareto.analysis.tables.overview import MOST_ROWS, of_each, overview
-from pareto.analysis.tables.testbeds import testbeds_table
+from pareto.analysis.tables.report import MOST_ROWS, codecs_tables, overhead_tables, overview, testbeds_table
+from pareto.analysis.tables.table import Table
 from pareto.basics.escaping import markdown
 
 MOST_TABLES = 12
@@ -19,39 +17,31 @@ MOST_TABLES = 12
 
 def written(findings: Findings) -> str:
     """The report: the answers, the table of the points, what makes figures unsure, comparisons, other tables."""
-    return "\n".join(_parts(findings))
-
-
-def _parts(findings: Findings) -> Iterator[str]:
-    yield f"# {markdown(', '.join(run.folder.resolve().name for run in findings.runs))}\n"
-    yield from _list(findings.answers or ["No answer: too little was measured to say where to cut."])
-    asked = findings.objectives, findings.where
-    shown = worth_showing(findings.front)
-    if len(shown):
-        yield overview(shown, *asked, simulated=findings.simulated).markdown()
+    asked, shown = (findings.objectives, findings.where), worth_showing(findings.front)
+    names = ", ".join(run.folder.resolve().name for run in findings.runs)
+    first = [overview(shown, *asked, simulated=findings.simulated)] if len(shown) else []
     beds = testbeds_table(findings.runs, findings.trials, findings.testbeds)
-    if beds is not None:
-        yield "## Testbeds\n"
-        yield beds.markdown()
-    for title, lines in (
+    others: list[Table] = []
+    if 0 < len(shown[CONDITION].drop_duplicates()) <= MOST_TABLES:
+        # The first table has every point, but for what it left out.
+        if len(shown) > MOST_ROWS or not shown["rounds"].all():
+            each = shown.groupby(CONDITION, dropna=False)
+            others += [overview(rows, *asked, most=len(rows)) for _, rows in each]
+        others += [*codecs_tables(shown, *asked), *overhead_tables(findings.overhead)]
+    sections: list[tuple[str, Sequence[str | Table]]] = [
+        ("", findings.answers or ["No answer: too little was measured to say where to cut."]),
+        ("", first),
+        ("Testbeds", [beds] if beds else []),
         ("Take care", findings.warnings),
         ("Backends compared", findings.verdicts),
         ("Codecs: what they win and cost", findings.codecs),
         ("Engines: what they win, and how long they take to start", findings.engines),
         ("Notes", findings.notes),
-    ):
-        if lines:
-            yield f"## {title}\n"
-            yield from _list(lines)
-    if 0 < len(shown[CONDITION].drop_duplicates()) <= MOST_TABLES:
-        # The table above has every point, but for what it left out.
-        tables = of_each(shown, *asked) if len(shown) > MOST_ROWS or not shown["rounds"].all() else []
-        tables += [*codecs_tables(shown, *asked), *overhead_tables(findings.overhead)]
-        if tables:
-            yield "## Each condition\n"
-        for table in tables:
-            yield table.markdown() if isinstance(table, Framed) else f"{markdown(str(table))}\n"
-
-
-def _list(lines: list[str]) -> Iterator[str]:
-    yield "".join(f"- {markdown(line)}\n" for line in lines)
+        ("Each condition", others),
+    ]
+    parts = [f"# {markdown(names)}\n"]
+    for head, content in sections:
+        parts += [f"## {head}\n"] if head and content else []
+        lines = "".join(f"- {markdown(each)}\n" for each in content if isinstance(each, str))
+        parts += [*filter(None, [lines]), *(each.markdown() for each in content if isinstance(each, Table))]
+    return "\n".join(parts)

@@ -33,19 +33,17 @@ def made(manifests: Iterable[Mapping[str, Any]]) -> str:
     Values that differ between runs stand there with `and`; empty text where no manifest says anything.
     """
     known = list(manifests)
-    version = _distinct(manifest.get("pareto") for manifest in known)
-    models = [model for manifest in known for model in section(manifest, "models").values()]
-    sweeps = [section(manifest, "sweep") for manifest in known]
-    settings = [
-        ("{} weights", _distinct(map(_weights, models))),
-        ("{} input", _distinct(_each(models, "input"))),
-        ("{} images", _distinct(_each(models, "dataset", "name"))),
-        ("{} threads a host", _distinct(_each(sweeps, "threads"))),
-        ("seed {}", _distinct(_each(sweeps, "seed"))),
-        ("{}", "one short round (--quick)" if any(map(_is_short, sweeps)) else ""),
-    ]
-    words = ", ".join(form.format(value) for form, value in settings if value)
-    return f"pareto {version}" + (f" with {words}" if words else "") if version else ""
+    version, models, sweeps = _distinct(_each(known, "pareto")), _models(known), _each(known, "sweep")
+    settings = {
+        "{} weights": map(_weights, models),
+        "{} input": _each(models, "input"),
+        "{} images": _each(models, "dataset", "name"),
+        "{} threads a host": _each(sweeps, "threads"),
+        "seed {}": _each(sweeps, "seed"),
+        "{}": ["one short round (--quick)"] * any(map(_is_short, sweeps)),
+    }
+    words = ", ".join(form.format(text) for form, values in settings.items() if (text := _distinct(values)))
+    return f"pareto {version}{f' with {words}' * bool(words)}" if version else ""
 
 
 def methods(runs: Joined) -> str:
@@ -66,38 +64,29 @@ def _values(runs: Joined) -> dict[str, Any]:
     """The values that the template names."""
     trials, manifests = runs.trials, [run.manifest for run in runs.runs]
     of_sessions = [session for manifest in manifests for session in sessions(manifest)]
-    hosts: dict[str, list[Mapping[str, Any]]] = {}
-    for of_roles in (section(session, "hosts") for session in of_sessions):
-        for role in of_roles:
-            hosts.setdefault(role, []).append(section(of_roles, role))
+    hosts = [section(session, "hosts") for session in of_sessions]
+    names = dict.fromkeys(name for netem in trials["netem"].unique() for name in str(netem).split("+"))
+    known = {name: [each for each in manifests if section(each, "profiles", name)] for name in names}
+    points = trials.groupby("model", observed=True)["point"].unique()
     return {
         "trials": trials,
         "manifests": manifests,
         "sessions": of_sessions,
-        "simulated": any(manifest.get(SIMULATED) for manifest in manifests),
-        "short": any(_is_short(section(manifest, "sweep")) for manifest in manifests),
+        "simulated": any(_each(manifests, SIMULATED)),
+        "short": any(map(_is_short, _each(manifests, "sweep"))),
         "created": [str(created)[:10] for created in _each(manifests, "created_at")],
-        "described": [model for manifest in manifests for model in section(manifest, "models").values()],
-        "models": {
-            name: [facts for manifest in manifests if (facts := section(manifest, "models", str(name)))]
-            for name in trials["model"].unique()
-        },
-        "points": {
-            name: sorted(of.unique(), key=cuts)
-            for name, of in trials.groupby("model", observed=True)["point"]
-        },
+        "described": _models(manifests),
+        "models": {name: _each(manifests, "models", str(name)) for name in trials["model"].unique()},
+        "points": points.map(lambda each: sorted(each, key=cuts)),
         "most_named": MOST_NAMED,
         "backends": transports(trials),
-        "hosts": hosts,
+        "hosts": {
+            role: _each(hosts, role) for role in dict.fromkeys(role for each in hosts for role in each)
+        },
         "allocators": allocators(trials, manifests),
-        "profiles": [
-            (name, *directions(known[0], name))
-            for netem in dict.fromkeys(trials["netem"])
-            for name in str(netem).split("+")
-            if (known := [manifest for manifest in manifests if section(manifest, "profiles", name)])
-        ],
+        "profiles": [(name, *directions(each[0], name)) for name, each in known.items() if each],
         "rounds": trials.groupby(["run", *CELL], dropna=False, observed=True)["round"].nunique(),
-        "struck": 0 if runs.struck is None else len(runs.struck),
+        "struck": len(runs.struck),
         "probes": links([run.folder for run in runs.runs]),
         "statuses": status_words(trials),
         "all_stand": stands(trials).all(),
@@ -111,9 +100,13 @@ def commands(runs: Joined) -> list[str]:
     return [short(command(sweep), 2000) for run in runs.runs if (sweep := section(run.manifest, "sweep"))]
 
 
-def _is_short(sweep: Mapping[str, Any]) -> bool:
+def _is_short(sweep: Any) -> bool:
     """Whether the phases of its trials were shortened, and not as long as asked for."""
-    return bool(sweep.get("quick")) and not any(map(sweep.get, PHASES))
+    return bool(within(sweep, "quick")) and not any(within(sweep, phase) for phase in PHASES)
+
+
+def _models(manifests: Iterable[Mapping[str, Any]]) -> list[Any]:
+    return [model for manifest in manifests for model in section(manifest, "models").values()]
 
 
 def _each(sections: Iterable[Any], *path: str) -> list[Any]:
@@ -126,8 +119,8 @@ def _weights(model: Any) -> str:
     return weights if weights in ("", "seeded", "pretrained") else "given"
 
 
-def _shape(model: Mapping[str, Any]) -> str:
-    shape = model.get("input_shape")
+def _shape(model: Any) -> str:
+    shape = within(model, "input_shape")
     return " x ".join(map(str, shape)) if isinstance(shape, list) else ""
 
 

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pandas as pd
 
-from pareto.analysis import markdown, page
+from pareto.analysis import markdown
 from pareto.analysis.figures.drawing import origin, save_all, told_apart
 from pareto.analysis.figures.look import drawn_as
 from pareto.analysis.figures.shown import GONE, KINDS, MOST_CONDITIONS, drawings, latex_rows, worth_showing
 from pareto.analysis.findings import Findings, Options, find
 from pareto.analysis.fronts.front import KEPT
 from pareto.analysis.naming import digest
+from pareto.analysis.page.document import html
 from pareto.analysis.runs.load import Runs, folders
 from pareto.analysis.runs.points import CONDITION
 from pareto.analysis.tables import latex
@@ -81,7 +82,7 @@ def report(
     # An earlier report may have answered another question. In somebody else's folder the list may name anything.
     files.claim(out, *tables, PAGE, TEXT, *tex, instead_of=filter(is_ours, files.made(out)))
     findings.files += [files.write_table(out / file, table) for file, table in tables.items()]
-    findings.files.append(page.write(findings, out / PAGE))
+    findings.files.append(files.write(out / PAGE, html(findings)))
     findings.files.append(files.write(out / TEXT, markdown.written(findings)))
     findings.files += [files.write(out / name, text, under=out) for name, text in tex.items()]
     if before_figures is not None:

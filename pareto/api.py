@@ -27,13 +27,14 @@ import pandas as pd
 
 from pareto import RESULTS
 from pareto.analysis import figures as kinds
-from pareto.analysis import findings, reporting
+from pareto.analysis import findings, markdown, reporting
 from pareto.analysis.comparing import between_runs
 from pareto.analysis.comparing.between_runs import Comparison
 from pareto.analysis.findings import Findings, Options
-from pareto.analysis.notebook import of_findings
 from pareto.analysis.runs.load import Joined, Runs, joined
 from pareto.analysis.runs.points import CONDITION
+from pareto.analysis.tables.compare import compare_table
+from pareto.basics.console import html
 from pareto.commands import help as cli_help
 from pareto.commands.advise import Advised, advised, network_of
 from pareto.protocol.errors import UserError as UserError
@@ -41,6 +42,8 @@ from pareto.protocol.errors import UserError as UserError
 if TYPE_CHECKING:
     from rich.console import Console
 
+# Here, as a table is made of the class and not the other way round.
+Comparison._repr_html_ = lambda comparison: html(compare_table(comparison))  # type: ignore[attr-defined]
 Source = Union["Run", Runs, pd.DataFrame]
 """A run, in one of the ways to name it."""
 Progress = bool | Callable[[str], None]
@@ -114,8 +117,8 @@ class Run:
     def __repr__(self) -> str:
         return f"Run({', '.join(map(str, self.folders))})"
 
-    def _repr_html_(self) -> str:
-        return of_findings(self.findings())
+    def _repr_markdown_(self) -> str:
+        return markdown.written(self.findings())
 
 
 class Figures:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.ndimage import distance_transform_edt
 
 from pareto.analysis.advice import predict
 from pareto.analysis.advice.best import best
@@ -29,12 +30,12 @@ MOST_MAPS, MOST_CELLS = 12, 1000
 OBJECTIVES = {"latency": "Lowest latency", "throughput": "Highest throughput"}
 BEYOND, LEAST = 2.5, 100.0
 """The factor by which an axis goes beyond what was measured, at both ends; the least factor between its ends."""
-STEPS = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
-"""The steps of a decade."""
+STEPS = np.outer(10.0 ** np.arange(-9, 15), (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)).ravel()
+"""The steps of axes."""
 OTHERWISE = {"delay_s": (0.001, 0.2), "rate_bps": (1e6, 1e9)}
 """The range of an axis where no network that was measured has a delay, or a limit."""
-MAP_PX, LETTER_PX = (330, 240), 7
-"""About the size of a map, and the width of a letter: which names have room."""
+MAP_PX, NAME_PX = (240, 330), (14, 7)
+"""About the height and width of a map, and of a name's letters: which names have room."""
 
 
 def maps(findings: Findings) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
@@ -51,112 +52,83 @@ def maps(findings: Findings) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]
                 rows = findings.front[(findings.front[WORKLOAD].astype("str") == of).all(axis=1)]
                 winners = best(rows, observed.networks)
                 winners = winners[winners["netem"].isin(observed.profiles)]
-                predictor = _known(predict.predictor(observed))
+                every = predict.predictor(observed)
+                costs = [every.cost(name, delay_s=0.1, rate_bps=1e7).ravel() for name in OBJECTIVES]
+                # Only of these cells both figures can be predicted.
+                predictor = every.only(np.asarray(np.isfinite(costs).all(axis=0)))
                 if made < MOST_MAPS and 0 < len(predictor.cells) <= MOST_CELLS and len(winners):
                     made += 1
                     none = absent(observed.cells, trials, findings.struck)
-                    yield tuple(of), _map(predictor, predict.validate(observed), winners, none)
+                    yield tuple(of), _map(predictor, predict.validate(observed), winners) | {"none": none}
 
 
-def _known(predictor: Predictor) -> Predictor:
-    """The predictor of the cells of which both figures can be predicted."""
-    costs = [predictor.cost(objective, delay_s=0.1, rate_bps=1e7).ravel() for objective in OBJECTIVES]
-    return predictor.only(np.asarray(np.isfinite(costs).all(axis=0)))
-
-
-def _map(predictor: Predictor, validation: Validation, winners: pd.DataFrame, none: str) -> dict[str, Any]:
+def _map(predictor: Predictor, validation: Validation, winners: pd.DataFrame) -> dict[str, Any]:
     """A map: how each objective's is drawn, the measured networks, and `data`, in which the sliders look a cell up."""
-    delays = np.array([0.0, *_steps(winners["delay_s"], "delay_s")])
-    rates = np.array([*_steps(winners["rate_bps"], "rate_bps"), math.inf])
-    size = len(delays), len(rates)
-    measured = [
-        _measured(both, str(netem), delays, rates) for netem, both in winners.groupby("netem", sort=False)
-    ]
-    inside = np.outer(_between(delays, winners["delay_s"]), _between(rates, winners["rate_bps"]))
+    delays = np.array([0.0, *_steps(winners["delay_s"])])
+    rates = np.array([*_steps(winners["rate_bps"]), math.inf])
+    each = [(str(netem), both) for netem, both in winners.groupby("netem", sort=False)]
+    measured = [_measured(both, netem, delays, rates) for netem, both in each]
+    # The way back is not shaped.
+    grid = dict(zip(("delay_s", "rate_bps"), np.meshgrid(delays, rates, indexing="ij"), strict=True))
+    inside = np.all(
+        [(at >= winners[of].min()) & (at <= winners[of].max()) for of, at in grid.items()], axis=0
+    )
+    near = np.zeros(inside.shape, dtype=bool)
+    for at in measured:
+        near[max(0, at["delay"] - 1) : at["delay"] + 2, max(0, at["rate"] - 1) : at["rate"] + 2] = True
     drawn: list[dict[str, Any]] = []
-    data: dict[str, Any] = {"delay": list(map(duration, delays)), "rate": list(map(_rate, rates))}
+    texts = [*map(duration, delays)], [rate(bps, 3) for bps in rates]
+    data: dict[str, Any] = {"delay": texts[0], "rate": texts[1]}
     for objective, title in OBJECTIVES.items():
-        # Delays x rates x cells; the way back is not shaped.
-        each = [
-            predictor.cost(objective, delay_s=np.full(size[1], delay), rate_bps=rates) for delay in delays
-        ]
-        costs = np.stack(each)
-        errors = validation.errors[objective]
-        error = math.expm1(validation.spread(objective))
+        costs = predictor.cost(objective, **grid)
+        errors, error = validation.errors[objective], math.expm1(validation.spread(objective))
         close = margin_on_grid(predictor, delays, rates, objective) < np.nan_to_num(error)
         used, best_of = np.unique(costs.argmin(axis=-1).ravel(), return_inverse=True)
-        cells = predictor.cells.iloc[used].to_dict("records")
+        cells = predictor.cells.iloc[used]
+        sent = cells["wire_bytes"].mask(cells["backend"] == NONE, 0.0)
+        least = [_figure(objective, cost) for cost in costs.min(axis=-1).ravel()]
         data[objective] = {
             "best": best_of.tolist(),
-            "orders": list(map(_order, cells)),
-            "cost": [
-                _figure(objective, cost).removesuffix(" images/s") for cost in costs.min(axis=-1).ravel()
-            ],
+            "orders": [order(cell) for cell in cells.assign(payload_bytes=sent).to_dict("records")],
+            "cost": [text.removesuffix(" images/s") for text in least],
             "note": (close + 2 * ~inside).ravel().tolist(),
         }
-        points = dict.fromkeys(cell["point"] for cell in cells)
-        shade = dict(zip(points, np.linspace(0.08, 0.6, len(points)).round(3).tolist(), strict=True))
-        areas = best_of.reshape(size) == np.arange(len(cells))[:, None, None]
+        points = [*dict.fromkeys(cells["point"])]
+        shades = dict(zip(points, np.linspace(0.08, 0.6, len(points)).round(3).tolist(), strict=True))
+        areas = []
+        for number, cell in enumerate(cells.to_dict("records")):
+            area, name = best_of.reshape(inside.shape) == number, cell_name(cell)
+            areas.append((shades[cell["point"]], _path(area), name, _place(area & ~near, name)))
+        known = [errors.median, errors.worst] if validation.held_out else []
+        told = [percent(each) for each in known if math.isfinite(each)]
         drawn.append(
-            {
-                "title": title,
-                "areas": [
-                    (shade[cell["point"]], _path(where), name, _place(where, name, measured))
-                    for cell, name, where in zip(cells, map(cell_name, cells), areas, strict=True)
-                ],
-                "close": _path(close),
-                "error": percent(error),
-                "errors": [
-                    percent(each)
-                    for each in (errors.median, errors.worst)
-                    if validation.held_out and math.isfinite(each)
-                ],
-            }
+            {"title": title, "areas": areas, "close": _path(close), "error": percent(error), "errors": told}
         )
     return {
         "drawn": drawn,
-        "size": size[::-1],
-        "x": _ticks(rates, data["rate"]),
-        "y": _ticks(delays, data["delay"]),
+        "size": inside.shape[::-1],
+        "x": _ticks(rates, texts[1]),
+        "y": _ticks(delays, texts[0]),
         "measured": measured,
         "tested": validation.profiles,
-        "none": none,
         "data": data,
     }
 
 
-def _order(cell: Mapping[Any, Any]) -> str:
-    """The advice where that cell is best."""
-    return order({**cell, "payload_bytes": 0.0 if cell["backend"] == NONE else cell["wire_bytes"]})
-
-
-def _rate(bps: float) -> str:
-    return rate(bps, 3) if math.isfinite(bps) else "no limit"
-
-
-def _steps(values: pd.Series, name: str) -> list[float]:
+def _steps(values: pd.Series) -> Floats:
     """The steps of an axis around the values, wide enough for a map; those that were measured are among them."""
     known = values[(values > 0) & (values < math.inf)]
-    low, high = (known.min() / BEYOND, known.max() * BEYOND) if len(known) else OTHERWISE[name]
-    wider = max(1.0, math.sqrt(LEAST * low / high))
-    powers = 10.0 ** np.arange(math.floor(math.log10(low / wider)), math.log10(high * wider))
-    steps = np.outer(powers, STEPS).ravel()
-    steps = steps[(steps >= low / wider * 0.99) & (steps <= high * wider * 1.01)]
+    ends = (known.min() / BEYOND, known.max() * BEYOND) if len(known) else OTHERWISE[str(values.name)]
+    wider = max(1.0, math.sqrt(LEAST * ends[0] / ends[1]))
+    steps = STEPS[(ends[0] / wider * 0.99 <= STEPS) & (ends[1] * wider * 1.01 >= STEPS)]
     for value in known:
         steps[_nearest(steps, value)] = value
-    return list(map(float, steps))
+    return steps
 
 
 def _nearest(steps: Floats, value: float) -> int:
     """The place of a step; of 0 the first, of no limit the last."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return int(
-            np.where(steps == value, 0.0, np.nan_to_num(np.abs(np.log(steps / value)), nan=np.inf)).argmin()
-        )
-
-
-def _between(steps: Floats, measured: pd.Series) -> Bools:
-    return np.asarray((steps >= measured.min()) & (steps <= measured.max()))
+    return int(np.abs(np.log(np.clip(steps, 1e-12, 1e18) / np.clip(value, 1e-12, 1e18))).argmin())
 
 
 def _ticks(steps: Floats, texts: list[str]) -> list[tuple[float, str]]:
@@ -171,40 +143,33 @@ def _percent(part: float, whole: float) -> float:
     return round(100 * part / whole, 2)
 
 
-def _runs(where: Bools) -> list[tuple[int, int, int]]:
-    """The runs in each row of a grid: how far down the row is, from which column on, and to which."""
-    steps = np.diff(np.pad(where, ((0, 0), (1, 1))).astype(int))
-    both = zip(np.argwhere(steps > 0).tolist(), np.argwhere(steps < 0).tolist(), strict=True)
-    return [(len(where) - 1 - row, start, end) for (row, start), (_, end) in both]
-
-
 def _path(where: Bools) -> str:
     """The places of a grid as a path, in steps."""
-    return "".join(f"M{start} {down}H{end}v1H{start}z" for down, start, end in _runs(where))
+    return "".join(f"M{across} {down}h1v1h-1z" for down, across in np.argwhere(where[::-1]).tolist())
 
 
-def _place(where: Bools, name: str, measured: list[dict[str, Any]]) -> tuple[float, float] | None:
-    """The place, in percent, of a cell's name in its area, clear of the measured networks; None without room."""
-    high, wide = where.shape
-    longest = max(end - start for _, start, end in _runs(where))
-    rows = [run for run in _runs(where) if run[2] - run[1] == longest]
-    if longest / wide * MAP_PX[0] < LETTER_PX * len(name) or len(rows) / high * MAP_PX[1] < 14:
-        return None
-    free = [
-        run for run in rows if all(abs(high - 1 - each["delay"] - run[0]) > 2 for each in measured)
-    ] or rows
-    down, start, end = free[len(free) // 2]
-    return _percent((start + end) / 2, wide), _percent(down + 0.5, high)
+def _place(free: Bools, name: str) -> tuple[float, float] | None:
+    """The place, in percent, of a cell's name where there is most room for it; None without room."""
+    high, wide = free.shape
+    room = NAME_PX[0], NAME_PX[1] * len(name)
+    # In halves of a name: whose middle is 1 away from where it must not be has room.
+    sampling = 2 * MAP_PX[0] / high / room[0], 2 * MAP_PX[1] / wide / room[1]
+    away = distance_transform_edt(np.pad(free, 1), sampling=sampling)[1:-1, 1:-1]
+    widest = np.argwhere(away == away.max())
+    row, column = widest[len(widest) // 2].tolist()
+    return (
+        (_percent(column + 0.5, wide), _percent(high - row - 0.5, high)) if away[row, column] >= 1 else None
+    )
 
 
 def _measured(both: pd.DataFrame, netem: str, delays: Floats, rates: Floats) -> dict[str, Any]:
     """A measured network: its place, and the best median there for both figures."""
     delay, rate_at = _nearest(delays, both["delay_s"].iloc[0]), _nearest(rates, both["rate_bps"].iloc[0])
     found = {row["objective"]: row for row in both.to_dict("records")}
-    costs = {
-        name: row["measured"] if name == "latency" else 1 / row["measured"] for name, row in found.items()
-    }
-    words = [f"{cell_name(found[name])}, {_figure(name, cost)}" for name, cost in costs.items()]
+    words = [
+        f"{cell_name(row)}, {_figure(name, row['measured'] if name == 'latency' else 1 / row['measured'])}"
+        for name, row in found.items()
+    ]
     return {
         "netem": netem,
         "delay": delay,

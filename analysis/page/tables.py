@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,13 +17,11 @@ from pareto.analysis.runs.comparable import NOT_SET, chosen, made, measured, rem
 from pareto.analysis.runs.load import Run
 from pareto.analysis.runs.manifest import section
 from pareto.analysis.runs.points import CONDITION
-from pareto.analysis.tables.columns import UNKNOWN, Column, number
-from pareto.analysis.tables.front import overhead_columns
+from pareto.analysis.tables.report import overhead_columns
+from pareto.analysis.tables.table import UNKNOWN, Column, numbers
 
 MOST_ROWS = 500
 """How many rows a table has, beside that of the points."""
-MOST_RUNS = 40
-"""How many runs' environments are shown."""
 LONG = 4000
 """How many characters of a reason the page holds. A traceback has as many; a program's output may have millions."""
 UNITS = {
@@ -32,20 +31,15 @@ UNITS = {
     "_bytes": ("kB", 1e-3),
     "_j": ("J", 1.0),
     "_percent": ("%", 1.0),
+    "": ("", 1.0),
 }
 """By the end of a column's name its unit on the page, and how many of it make one of the column's."""
 _LINK = ("rtt_s", "rate_bps", "rate_back_bps", "loss", "loss_back")
 _VOLUMES = ("backend", "hypervolume", "hypervolume_low", "hypervolume_high", "rounds", "reference")
+_ANSWERS = ("run", "search", "trials", "took_s", "known_s")
 _STRUCK = (
-    "backend",
-    "point",
-    "how",
-    "round",
-    "latency_s",
-    "throughput_ips",
-    "by_backend",
-    "by_point",
-    "probability",
+    *("backend", "point", "how", "round", "latency_s", "throughput_ips"),
+    *("by_backend", "by_point", "probability"),
 )
 
 
@@ -57,18 +51,16 @@ def plain(
     time: the unit of times, and how many of it make a second; without one each column has that in which it reads best.
     """
     for name in names:
-        head, values = name.replace("_", " "), rows[name]
-        if not pd.api.types.is_numeric_dtype(values) or values.dtype == bool:
-            told = values.replace({True: "yes", False: "no"}) if values.dtype == bool else values
-            cells = [str(value) if value == value and value != "" else UNKNOWN for value in told]
-            yield Column(head, cells, kind="point" if name == "point" else "text")
+        values = rows[name]
+        if values.dtype == bool or not pd.api.types.is_numeric_dtype(values):
+            told = values.astype(object).replace({True: "yes", False: "no", "": UNKNOWN}).fillna(UNKNOWN)
+            cells = [*told.astype("str")]
+            yield Column(name.replace("_", " "), cells, kind="point" if name == "point" else "text")
             continue
-        end = next((end for end in UNITS if name.endswith(end)), "")
-        unit, scale = UNITS.get(end, ("", 1.0))
-        if end == "_s":
-            unit, scale = time or time_unit(float(values.max()))
-        numbers = list(map(_digits, values * scale))
-        yield Column(head.removesuffix(end.replace("_", " ")), numbers, unit, "number")
+        end = next(end for end in UNITS if name.endswith(end))
+        unit, scale = (time or time_unit(float(values.max()))) if end == "_s" else UNITS[end]
+        head = name.removesuffix(end).replace("_", " ")
+        yield Column(head, [*map(_digits, values * scale)], unit, "number")
 
 
 def _digits(value: float) -> str:
@@ -80,14 +72,13 @@ def _digits(value: float) -> str:
 
 def others(findings: Findings) -> dict[str, list[Column]]:
     """The tables of what fronts are worth, what answers cost, what a search struck off, and overheads."""
-    costs = findings.overhead
-    of = {
+    frames = {
         "volumes": (findings.hypervolumes, _VOLUMES),
-        "answers": (summaries(findings.progress), ("run", "search", "trials", "took_s", "known_s")),
+        "answers": (summaries(findings.progress), _ANSWERS),
         "struck": (findings.struck, _STRUCK),
-        "overhead": (costs, ("backend",)),
+        "overhead": (findings.overhead, ("backend",)),
     }
-    shown = {name: (rows.head(MOST_ROWS), names) for name, (rows, names) in of.items() if len(rows)}
+    shown = {name: (rows.head(MOST_ROWS), names) for name, (rows, names) in frames.items() if len(rows)}
     return {
         name: [
             Column("condition", [condition_title(row) for row in rows[CONDITION].to_dict("records")]),
@@ -98,40 +89,29 @@ def others(findings: Findings) -> dict[str, list[Column]]:
     }
 
 
-def link(findings: Findings) -> dict[str, Any]:
-    """The link of each profile as asked and as probed, on the wire, and why probes were off."""
+def link(findings: Findings) -> list[Column]:
+    """The link of each profile as asked and as probed: the median (least to most), on the wire."""
     rows = findings.links
     if rows.empty:
-        return {}
+        return []
     manifests = {name: run.manifest for run in findings.runs for name in run.names}
     pairs = zip(rows["run"], rows["netem"], strict=True)
     share = [payload_share(manifests.get(str(run), {}), str(netem)) for run, netem in pairs]
     rows = rows.assign(rate_bps=rows["rate_bps"] / share, rate_back_bps=rows["rate_back_bps"] / share)
-    known = [
-        name
-        for what in _LINK
-        for name in (f"asked_{what}", what)
-        if name in rows and rows[name].notna().any()
-    ]
-    groups = rows.groupby(["netem", "link"], dropna=False, observed=True)
+    names = [name for what in _LINK for name in (f"asked_{what}", what) if name in rows]
+    known = [name for name in names if rows[name].notna().any()]
+    ok = rows["verdict"] == "ok"
+    groups = rows.assign(ok=ok, off=~ok).groupby(["netem", "link"], dropna=False, observed=True)
     three = zip(*(plain(groups[known].agg(how), known) for how in ("median", "min", "max")), strict=True)
-    spans = [
-        Column(each.head, list(map(_spanned, each.cells, low.cells, high.cells)), each.unit, "number")
-        for each, low, high in three
+    counts = groups[["ok", "off"]].sum().reset_index()
+    return [
+        *plain(counts, ("netem", "link")),
+        *(
+            replace(each, values=[*map(_spanned, each.cells, low.cells, high.cells)])
+            for each, low, high in three
+        ),
+        *(numbers(counts, f"probes {name}", name, digits=0) for name in ("ok", "off")),
     ]
-    ok = groups["verdict"].agg(lambda verdicts: (verdicts == "ok").sum())
-    off = rows[rows["verdict"] != "ok"]
-    return {
-        "columns": [
-            *plain(ok.index.to_frame(), ("netem", "link")),
-            *spans,
-            number("probes ok", ok, 0),
-            number("probes off", groups.size() - ok, 0),
-        ],
-        "off": len(off),
-        "probes": len(rows),
-        "reasons": reasons(off, "netem"),
-    }
 
 
 def _spanned(middle: str, low: str, high: str) -> str:
@@ -145,27 +125,21 @@ def reasons(rows: pd.DataFrame, *by: str) -> list[Column]:
     texts = rows["reason"].astype("str").str.strip().replace("", "no reason was written")
     more = (texts.str.len() - LONG).map(lambda more: f"\n... {more} characters more" if more > 0 else "")
     kinds = texts.str[:LONG].str.replace(r"\d+(?:\.\d+)?", "#", regex=True).rename("kind")
-    groups = rows.assign(reason=texts.str[:LONG] + more).groupby([*by, kinds], sort=False, observed=True)[
-        "reason"
-    ]
-    found = groups.agg(["size", "first"]).sort_values("size", ascending=False, kind="stable").reset_index()
-    shown = found.head(MOST_ROWS).rename(columns={"size": "how often", "first": "reason"})
-    return list(plain(shown, ("how often", *by, "reason")))
+    each = rows[[*by]].assign(reason=texts.str[:LONG] + more)
+    groups = each.groupby([*by, kinds], sort=False, observed=True)["reason"]
+    found = groups.agg(**{"how often": "size", "reason": "first"}).reset_index()
+    shown = found.sort_values("how often", ascending=False, kind="stable").head(MOST_ROWS)
+    return [*plain(shown, ("how often", *by, "reason"))]
 
 
-def environments(runs: Sequence[Run]) -> list[tuple[str, str, dict[str, dict[str, str]]]]:
-    """Each run's name, when it was made, and what is recorded by subject: of the run, hosts, models, profiles."""
-    return [
-        (run.folder.name, str(run.manifest.get("created_at", "")), _told(run.manifest))
-        for run in runs[:MOST_RUNS]
-    ]
-
-
-def _told(manifest: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """The facts of a manifest in words, by subject; none of one that could not be read."""
+def environment(run: Run) -> dict[str, dict[str, str]]:
+    """The facts of a run's manifest in words, by subject (run, hosts, models, profiles); none without a manifest."""
+    manifest: Mapping[str, Any] = run.manifest
+    if not manifest:
+        return {}
     own = made(manifest, section(manifest, "models"), section(manifest, "profiles"), exactly=True)
     told: dict[str, dict[str, str]] = {}
     for (subject, name), value in (chosen(manifest) | measured(manifest) | remarks(manifest) | own).items():
-        if manifest and value is not False and (text := words(value)) != NOT_SET:
+        if value is not False and (text := words(value)) != NOT_SET:
             told.setdefault(subject or "run", {})[name.replace("_", " ")] = text
     return told

@@ -1,22 +1,24 @@
-"""Two runs against each other, in the terminal, in a log and as CSV: legible at 80 columns and without colour."""
+"""A run beside another, or beside published results, in the terminal and as CSV: at 80 columns and without colour."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from rich.console import Group, RenderableType
 from rich.padding import Padding
-from rich.table import Table
+from rich.table import Table as Grid
 from rich.text import Text
 
 from pareto.analysis.comparing.between_runs import Comparison
-from pareto.analysis.naming import ANY_NOTE, backend_name, cell_names, condition_title, count, time_unit
+from pareto.analysis.comparing.published import ABSENT, SAME, UNSURE, Beside, Published
+from pareto.analysis.naming import ANY_NOTE, backend_name, cell_names, condition_title, count
 from pareto.analysis.runs.points import CONDITION, NONE
-from pareto.analysis.tables.columns import Column, by_backend, figures, framed, number, once, spans, starts
+from pareto.analysis.statistics.significance import MEASURES
+from pareto.analysis.tables.table import UNKNOWN, Column, Table, by_backend, numbers, once, starts, times
 from pareto.basics import files
+from pareto.remote.link.units import duration
 
 MOST_ROWS = 24
 """A table with more points than this shows only those that matter."""
@@ -37,28 +39,138 @@ def compare_table(comparison: Comparison) -> RenderableType:
         ("only A has, so not compared:", comparison.only_first),
         ("only B has, so not compared:", comparison.only_second),
     ):
-        parts += [listed(head, [("-", line) for line in lines])] if lines else []
-    notes = list(comparison.notes)
-    fronts = {tuple(row[key] for key in CONDITION): row for row in comparison.fronts.to_dict("records")}
-    if len(fronts) > MOST_TABLES:
-        return Group(*parts, *map(Text, [*notes, "every point is in compare.csv"]))
-    for _, rows in comparison.differences.groupby(CONDITION, dropna=False, observed=True, sort=False):
-        parts.append(_table(rows, fronts.get(tuple(rows.iloc[0][CONDITION]), {})))
+        parts += [_listed(head, [("-", line) for line in lines])] if lines else []
+    marks, notes = front_marks(comparison.fronts), [*comparison.notes]
+    if len(comparison.fronts) > MOST_TABLES:
+        notes.append("every point is in compare.csv")
+    else:
+        each = comparison.differences.groupby(CONDITION, dropna=False, observed=True, sort=False)
+        parts += [_compared(rows, marks.get(tuple(rows.iloc[0][CONDITION]), {})) for _, rows in each]
     return Group(*parts, *map(Text, notes))
 
 
-def write(comparison: Comparison, folder: Path) -> list[Path]:
-    """Write `compare.csv`, every point, and `compare-fronts.csv`, every condition; returns their paths."""
-    tables = {"compare.csv": comparison.differences, "compare-fronts.csv": comparison.fronts}
-    files.claim(folder, *tables)
-    return [files.write_table(folder / name, table) for name, table in tables.items()]
+def front_marks(fronts: pd.DataFrame) -> dict[tuple[Hashable, ...], dict[str, str]]:
+    """By condition the marks of the cells that are on a front (`*`), enter it (`+`) or leave it (`-`); `?`: may."""
+    marks = {"stay": "*", "enter": "+", "leave": "-"}
+    return {
+        tuple(row[key] for key in CONDITION): {
+            cell: mark + sure
+            for change, mark in marks.items()
+            for column, sure in ((change, ""), (f"may_{change}", "?"))
+            for cell in filter(None, str(row[column]).split("; "))
+        }
+        for row in fronts.to_dict("records")
+    }
 
 
-def listed(
+def _compared(rows: pd.DataFrame, marks: Mapping[str, str]) -> Table:
+    """The median latency of A and B, B - A with its interval and in percent, images/s in percent with its interval."""
+    mark = cell_names(rows).map(marks)
+    matters = rows["latency_significant"] | rows["throughput_significant"] | mark.notna()
+    rows = rows.assign(marked=rows["point"] + mark.fillna(""))
+    shown = by_backend(rows if len(rows) <= MOST_ROWS else rows[matters], "point")
+    hidden = len(rows) - len(shown)
+    neither = "neither differ significantly nor are" if hidden > 1 else "neither differs significantly nor is"
+    interval = ", with its 95 % interval" if rows["latency_low_s"].notna().any() else ""
+    notes = {
+        f"B-A = median difference{interval}": True,
+        f"! = significant, corrected for {count(int(rows['tests'].iloc[0]), 'test')} (Holm)": True,
+        "* on both fronts, + enters, - leaves; ? = may": marks,
+        ANY_NOTE: (shown["backend"] == NONE).any(),
+        "; ".join(sorted(set(rows["note"]) - {""})): True,
+        f"{count(hidden, 'point')} that {neither} on a front: see compare.csv": hidden,
+    }
+    time = times(float(rows[["first_latency_s", "other_latency_s"]].max(axis=None)))
+    columns = [
+        Column("backend", once(shown["backend"].map(backend_name))),
+        Column("point", [*shown["marked"]], look={"no_wrap": True, "overflow": "ellipsis"}),
+        numbers(shown, "A", "first_latency_s", *time),
+        numbers(shown, "B", "other_latency_s", *time),
+        numbers(shown, "B-A", "latency_difference_s", *time),
+        numbers(shown, "95 %", "latency_{}_s", *time),
+        _judged(shown, "latency", ""),
+        _judged(shown, "throughput", "images/s"),
+        numbers(shown, "95 %", "throughput_{}_percent", "%", 1),
+    ]
+    return Table(f"{condition_title(rows.iloc[0])}: B against A", columns, notes, starts(shown["backend"]))
+
+
+def _judged(rows: pd.DataFrame, measure: str, head: str) -> Column:
+    """The differences in percent, with an exclamation mark where they are significant."""
+    cells = numbers(rows, head, f"{measure}_difference_percent", digits=1).cells
+    told = zip(cells, rows[f"{measure}_significant"], strict=True)
+    known = [UNKNOWN if cell == UNKNOWN else f"{cell}{'!' if sure else ' '}" for cell, sure in told]
+    return Column(head, known, "%", "number")
+
+
+def published_table(published: Published, found: Beside, run: str, command: str) -> RenderableType:
+    """The run's answer to each conclusion, fronts and figures side by side, what differs, and the sources.
+
+    run: how it is named. command: what starts this program.
+    """
+    parts: list[RenderableType] = [Text(f"{published.title}\n{published.link}\nrun: {run}\n")]
+    again = f"{command} run {published.sweep}"
+    for says, rows in found.conclusions.groupby("says", sort=False):
+        parts.append(_listed(str(says), _conclusion(rows, again), "bold", 2, 2))
+    for says, rows in found.fronts.groupby("says", sort=False):
+        parts.append(_listed(str(says), _front(rows), "bold", 2, 2))
+    if len(rows := found.figures):
+        there, here = (map(_value, rows["column"], rows[of]) for of in ("published", "ours"))
+        of = (rows["cell"] + " " + rows["condition"]).str.strip().replace("", UNKNOWN)
+        shown = {"published": rows["says"], "there": there, "here": here, "of": of}
+        columns = [Column(head, [*cells]) for head, cells in shown.items()]
+        parts.append(Table("figures side by side: other hardware, so no verdict", columns))
+    lines = [("differs", line) for line in published.differs]
+    lines += [("left out", published.missing)] if published.missing else []
+    lines += [("source", source) for source in pd.concat(frame["source"] for frame in found).unique()]
+    return Group(*parts, _listed("", lines, gap=2))
+
+
+def _conclusion(rows: pd.DataFrame, again: str) -> Iterator[tuple[str, str]]:
+    """Yield what is published of a conclusion, then what each condition says of it.
+
+    again: the command that measures it.
+    """
+    if published := rows.iloc[0]["published"]:
+        yield "published", published
+    for row in rows.to_dict("records"):
+        if row["verdict"] == ABSENT:
+            yield ABSENT, again
+            continue
+        better, than = (
+            f"{row[side]} {_value(MEASURES[row['by']], row[f'{side}_value'])}" for side in ("better", "than")
+        )
+        text = f"{better} is the best of both sides"
+        if row["verdict"] != SAME:
+            factor, wins = row["times"], f"{row['wins']:.0f} of {count(int(row['rounds']), 'round')}"
+            times_better = f"{max(factor, 1 / factor):.2f} times {'better' if factor >= 1 else 'worse'}"
+            text = f"{better} against {than}: {times_better}; better in {wins}"
+            if row["verdict"] == UNSURE and row["rounds"] < row["needed"]:
+                text += f" (it takes {row['needed']:.0f})"
+        yield row["verdict"], f"{row['condition']}: {text}"
+
+
+def _front(rows: pd.DataFrame) -> Iterator[tuple[str, str]]:
+    yield "published", rows.iloc[0]["published"]
+    for row in rows.to_dict("records"):
+        both = f"in both {row['both']}" if row["both"] else "none in both"
+        lacking = f"; not measured here: {row['unmeasured']}" if row["unmeasured"] else ""
+        yield "here", f"{row['condition']}: {row['ours']} by the medians; {both}{lacking}"
+
+
+def _value(column: str, value: float) -> str:
+    if pd.isna(value):
+        return UNKNOWN
+    if column == "latency_s":
+        return duration(value)
+    return f"{value:.2f} images/s" if column == "throughput_ips" else f"{value / 1024:.4g} KiB"
+
+
+def _listed(
     head: str, lines: Iterable[tuple[str, str]], style: str = "", gap: int = 1, indent: int = 0
 ) -> RenderableType:
     """Items under a head, each with its mark or word; lines that continue one are indented."""
-    grid = Table.grid(padding=(0, gap))
+    grid = Grid.grid(padding=(0, gap))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
     for mark, line in lines:
@@ -66,54 +178,11 @@ def listed(
     return Group(*([Text(head, style)] if head else []), Padding(grid, (0, 0, 1, indent)))
 
 
-def _table(rows: pd.DataFrame, front: Mapping[Hashable, Any]) -> RenderableType:
-    """The median latency of A and B, B - A with its interval and in percent, images/s in percent with its interval."""
-    marks = dict(front_marks(front))
-    mark = cell_names(rows).map(marks)
-    matters = rows["latency_significant"] | rows["throughput_significant"] | mark.notna()
-    rows = rows.assign(point_marked=rows["point"] + mark.fillna(""))
-    shown = by_backend(rows if len(rows) <= MOST_ROWS else rows[matters], "point")
-    hidden = len(rows) - len(shown)
-    unit, scale = time_unit(float(rows[["first_latency_s", "other_latency_s"]].max(axis=None)))
-    digits = 3 if unit == "s" else 2
-    neither = "neither differ significantly nor are" if hidden > 1 else "neither differs significantly nor is"
-    notes = [
-        f"B-A = median difference{', with its 95 % interval' if rows['latency_low_s'].notna().any() else ''}",
-        f"! = significant, corrected for {count(int(rows['tests'].iloc[0]), 'test')} (Holm)",
-        "* on both fronts, + enters, - leaves; ? = may" if marks else "",
-        ANY_NOTE if (shown["backend"] == NONE).any() else "",
-        "; ".join(sorted(set(rows["note"]) - {""})),
-        f"{count(hidden, 'point')} that {neither} on a front: see compare.csv" if hidden else "",
-    ]
-    low, high = (shown[f"latency_{end}_s"] * scale for end in ("low", "high"))
-    columns = [
-        Column("backend", once(shown["backend"].map(backend_name))),
-        Column("point", [*shown["point_marked"]], look={"no_wrap": True, "overflow": "ellipsis"}),
-        number("A", shown["first_latency_s"] * scale, digits, unit),
-        number("B", shown["other_latency_s"] * scale, digits, unit),
-        number("B-A", shown["latency_difference_s"] * scale, digits, unit),
-        Column("95 %", spans(low, high, digits), kind="number"),
-        Column("%", _judged(shown, "latency"), kind="number"),
-    ]
-    if rows["throughput_difference_percent"].notna().any():
-        ends = spans(shown["throughput_low_percent"], shown["throughput_high_percent"], 1)
-        columns.append(Column("images/s", _judged(shown, "throughput"), "%", "number"))
-        columns.append(Column("95 %", ends, kind="number"))
-    return framed(columns, f"{condition_title(rows.iloc[0])}: B against A", notes, starts(shown["backend"]))
-
-
-def front_marks(front: Mapping[Hashable, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the mark of each point that is on a front, enters it or leaves it, by backend and point."""
-    for change, mark in (("stay", "*"), ("enter", "+"), ("leave", "-")):
-        for column, sure in ((change, ""), (f"may_{change}", "?")):
-            for named in filter(None, str(front.get(column, "")).split("; ")):
-                yield named, mark + sure
-
-
-def _judged(rows: pd.DataFrame, measure: str) -> list[str]:
-    """The differences in percent, with an exclamation mark where they are significant."""
-    cells = figures(rows[f"{measure}_difference_percent"], 1)
-    return [
-        f"{cell}{'!' if sure else ' '}"
-        for cell, sure in zip(cells, rows[f"{measure}_significant"], strict=True)
-    ]
+def write(comparison: Comparison | Beside, folder: Path) -> list[Path]:
+    """Write the frames that have rows, and of two runs both: every point, and every condition; returns their paths."""
+    if isinstance(comparison, Comparison):
+        tables = {"compare.csv": comparison.differences, "compare-fronts.csv": comparison.fronts}
+    else:
+        tables = {f"{name}.csv": table for name, table in comparison._asdict().items() if len(table)}
+    files.claim(folder, *tables)
+    return [files.write_table(folder / name, table) for name, table in tables.items()]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import pandas as pd
 
-from pareto.analysis.comparing.paired import ALL
 from pareto.analysis.figures.drawing import caption, conditions
 from pareto.analysis.figures.look import PAGE
 from pareto.analysis.fronts import energy
@@ -16,15 +16,12 @@ from pareto.analysis.naming import (
     LETTERS,
     NONE,
     USUAL,
-    backend_name,
     condition_title,
     file_stem,
     point_label,
-    time_unit,
 )
-from pareto.analysis.runs.points import hosts, short_step
-from pareto.analysis.tables.columns import once, sureness
-from pareto.analysis.tables.overview import chosen_points
+from pareto.analysis.tables.report import NOTES, chosen_points, points
+from pareto.analysis.tables.table import UNKNOWN, Column, numbers, once, times
 from pareto.basics import escaping
 from pareto.protocol.errors import UserError
 
@@ -33,16 +30,6 @@ NARROW = ("backend", "point", "latency", "images", "sure")
 WIDE = (*NARROW[:3], "latency-eff", "images", "images-eff", "energy", "bound-by", "sure")
 FRONT_COLUMNS = (*WIDE, "latency-interval", "images-interval")
 """Names of the columns of a front's table, for those who choose some."""
-Column = tuple[str, str, "pd.Series | list[str]"]
-"""A head, its unit, and numbers, which siunitx aligns, or texts in LaTeX."""
-_UNKNOWN = "{--}"
-_95 = r"95\,\%"
-_NOTES = {
-    "latency-interval": rf"{_95}: interval of the median over rounds.",
-    "latency-eff": "Of bound: the share of what physics allows that is reached.",
-    "bound-by": "Bound by: the step that sets the throughput's bound.",
-    "sure": "Sure: the probability of being on the front.",
-}
 
 
 def check_columns(names: Sequence[str]) -> None:
@@ -64,35 +51,25 @@ def front_latex(
     measured = rows[(rows["rounds"] > 0) & rows["feasible"].astype(bool)]
     if measured.empty:
         return ""
-    points, _ = chosen_points(measured)
-    which = energy.judged_by(rows)
-    unit, scale = time_unit(float(points["latency_s"].max()))
-    chain = len(hosts(str(points["point"].iloc[0])))
-    named = zip(points["point"], points["point_name"], points["on_front"], strict=True)
-    columns: dict[str, Column] = {
-        "backend": ("Backend", "", _texts(points["backend"].map(backend_name))),
-        "point": ("Point", "", [_point(*each, short=width != PAGE) for each in named]),
-        "latency": ("Latency", unit, points["latency_s"] * scale),
-        "latency-interval": (_95, unit, _spans(points, "latency_{}_s", scale)),
-        "latency-eff": ("of bound", r"\%", 100 * points["latency_efficiency"]),
-        "images": ("Images", "/s", points["throughput_ips"]),
-        "images-interval": (_95, "/s", _spans(points, "throughput_{}_ips", 1)),
-        "images-eff": ("of bound", r"\%", 100 * points["throughput_efficiency"]),
-        "energy": ("Energy", "J/image", points[which]),
-        "bound-by": ("Bound by", "", _texts(short_step(step, chain) for step in points["bound_by"])),
-        "sure": ("Sure", r"\%", _texts(map(sureness, points["probability_all"]))),
-    }
-    wanted = [*dict.fromkeys(chosen)] or (WIDE if width == PAGE else NARROW)
-    shown = {name: columns[name] for name in wanted if _is_known(columns[name][2])}
-    above_idle = ", above idle" if which == energy.ACTIVE else ""
+    shown, _ = chosen_points(measured)
+    made, of_energy = points(shown), energy.judged_by(shown)
+    named = zip(shown["point"], shown["point_name"], shown["on_front"], strict=True)
+    labels = [
+        f"{point if width != PAGE else point_label(point, name, limit=14)}{'*' * bool(on_front)}"
+        for point, name, on_front in named
+    ]
+    made["point"] = Column("point", labels)
+    names = [*dict.fromkeys(chosen)] or (WIDE if width == PAGE else NARROW)
+    columns = {name: made[name] for name in names if made[name].says_something}
+    above_idle = ", above idle" if of_energy == energy.ACTIVE else ""
     told = [
         "*: on the Pareto front.",
-        escaped(conditions(rows, testbed)),
-        *(text for name, text in _NOTES.items() if name in shown),
-        f"Energy of {escaped(points['energy_of'].iloc[0])}{above_idle}." if "energy" in shown else "",
-        f"{ANY_NOTE.replace(' = ', ': ')}." if (points["backend"] == NONE).any() else "",
+        conditions(rows, testbed),
+        *(_sentence(note) for name, note in NOTES.items() if name in columns),
+        f"Energy of {shown['energy_of'].iloc[0]}{above_idle}, for an image." if "energy" in columns else "",
+        ANY_NOTE.replace(" = ", ": ") + "." if (shown["backend"] == NONE).any() else "",
     ]
-    return _table(list(shown.values()), told, file_stem("front", *_name(points.iloc[0]))) if shown else ""
+    return _table(columns.values(), told, "front", shown.iloc[0]) if columns else ""
 
 
 def paired_latex(paired: pd.DataFrame, testbed: str = "", *, width: str = PAGE) -> str:
@@ -103,36 +80,33 @@ def paired_latex(paired: pd.DataFrame, testbed: str = "", *, width: str = PAGE) 
     pairs = paired[paired["pairs"] > 0]
     if pairs.empty:
         return ""
-    unit, scale = time_unit(float(pairs["latency_difference_s"].abs().max()))
-    versus = (pairs["other"] + " - " + pairs["first"]).map(escaped).str.replace(" - ", " $-$ ")
-    stars = ["*" if tested else "" for tested in pairs["latency_significant"]]
-    points = zip(pairs["point"], stars, strict=True)
-    columns: list[Column] = [
-        ("Backends", "", once(versus)),
-        ("Point", "", [f"{'all' if point == ALL else escaped(point)}{star}" for point, star in points]),
-        ("Rounds", "", [str(rounds) for rounds in pairs["rounds"]]),
-        ("Latency", unit, pairs["latency_difference_s"] * scale),
-        (_95, unit, _spans(pairs, "latency_{}_s", scale)),
-        ("Images/s", r"\%", pairs["throughput_difference_percent"]),
-        (_95, r"\%", _spans(pairs, "throughput_{}_percent", 1)),
+    time = times(float(pairs["latency_difference_s"].abs().max()))
+    stars = pairs["latency_significant"].eq(True).map({True: "*", False: ""})
+    columns = [
+        Column("point", [*(pairs["point"].astype("str") + stars)]),
+        numbers(pairs, "latency", "latency_difference_s", *time),
+        numbers(pairs, "95 %", "latency_{}_s", *time),
+        numbers(pairs, "images/s", "throughput_difference_percent", "%"),
+        numbers(pairs, "95 %", "throughput_{}_percent", "%"),
     ]
-    if width != PAGE:
-        columns = [each for each in columns if each[0] in ("Point", "Latency", "Images/s", _95)]
+    if width == PAGE:
+        versus = pairs["other"] + " \N{MINUS SIGN} " + pairs["first"]
+        rounds = Column("rounds", [*pairs["rounds"].astype("str")])
+        columns = [Column("backends", once(versus)), columns[0], rounds, *columns[1:]]
     told = [
-        f"One backend against another: {escaped(condition_title(pairs.iloc[0]))}.",
+        f"One backend against another: {condition_title(pairs.iloc[0])}.",
         "Differences at the same point in the same round, medians over rounds; positive: the one named first takes "
         "longer, or has more images/s.",
-        rf"{_95}: interval of the median.",
-        r"*: significant at 5\,\%, of the best point's latency alone." if any(stars) else "",
-        escaped(caption(f"Testbed: {testbed}")) if testbed else "",
+        "95 %: interval of the median.",
+        "*: significant at 5 %, of the best point's latency alone." if stars.any() else "",
+        caption(f"Testbed: {testbed}") if testbed else "",
     ]
-    known = [each for each in columns if _is_known(each[2])]
-    return _table(known, told, file_stem("paired", *_name(pairs.iloc[0])))
+    return _table([each for each in columns if each.says_something], told, "paired", pairs.iloc[0])
 
 
 def escaped(text: object) -> str:
     """The text escaped for LaTeX; a character that is not ASCII and has no command becomes a question mark."""
-    return escaping.latex(str(text)).encode("ascii", "replace").decode("ascii")
+    return escaping.latex(str(text)).replace(r" \%", r"\,\%").encode("ascii", "replace").decode("ascii")
 
 
 def file_name(kind: str, name: Sequence[str], width: str = PAGE) -> str:
@@ -140,61 +114,43 @@ def file_name(kind: str, name: Sequence[str], width: str = PAGE) -> str:
     return f"{file_stem(kind, *name)}{'' if width == PAGE else f'-{width}'}.tex"
 
 
-def _table(columns: Sequence[Column], told: Sequence[str], label: str) -> str:
-    """A `table`. told: its caption's sentences."""
-    heads = [(head, f"({unit})" if unit else "") for head, unit, _ in columns]
-    cells = [map(_figure, values) if isinstance(values, pd.Series) else values for _, _, values in columns]
-    table = pd.DataFrame(dict(enumerate(map(list, cells))))
-    table.columns = pd.MultiIndex.from_tuples([tuple(f"{{{text}}}" for text in head) for head in heads])
-    kinds = ["S" if isinstance(values, pd.Series) else "l" for _, _, values in columns]
+def _sentence(note: str) -> str:
+    """`Eff: share of the physical bound.` of `eff = share of the physical bound`."""
+    return f"{note[0].upper()}{note[1:].replace(' = ', ': ')}."
+
+
+def _table(columns: Iterable[Column], told: Sequence[str], kind: str, row: pd.Series) -> str:
+    """A `table`. told: its caption's sentences. kind, row: what its label names, the usual condition left out."""
+    of = dict(enumerate(columns))
+    table = pd.DataFrame({place: map(_cell, column.values) for place, column in of.items()})
+    heads = [(column.head.capitalize(), f"({column.unit})" * bool(column.unit)) for column in of.values()]
+    table.columns = pd.MultiIndex.from_tuples(
+        [tuple(f"{{{escaped(text)}}}" for text in head) for head in heads]
+    )
+    usual = {"batch_size": "1", **USUAL}
+    known = {name: str(row.get(name) or usual[name]) for name in LETTERS}
+    unusual = [f"{LETTERS[name]}{value}" for name, value in known.items() if value != usual[name]]
+    texts = (any(isinstance(value, str | tuple) for value in column.values) for column in of.values())
+    aligned = "".join("l" if is_text else "S" for is_text in texts)
     text: str = table.style.hide(axis="index").to_latex(
-        column_format=f"@{{}}{''.join(kinds)}@{{}}",
+        column_format=f"@{{}}{aligned}@{{}}",
         hrules=True,
         sparse_columns=False,
-        caption=" ".join(filter(None, told)),
-        label=f"tab:{label}",
+        caption=escaped(" ".join(filter(None, told))),
+        label=f"tab:{file_stem(kind, row['model'], row['netem'], *unusual, *filter(None, [row['setup']]))}",
         position_float="centering",
     )
     small = text.replace(r"\centering", r"\centering\footnotesize\setlength{\tabcolsep}{3pt}", 1)
     return f"% Needs \\usepackage{{booktabs,siunitx}}.\n{small}"
 
 
-def _figure(value: float) -> str:
-    """The value with three digits or more, never with an exponent."""
+def _cell(value: Any) -> str:
+    """A text, a number with three digits or more but never an exponent, or the ends of an interval."""
+    if isinstance(value, str):
+        return "{--}" if value == UNKNOWN else escaped(value)
+    if isinstance(value, tuple):
+        return "{--}" if any(map(math.isnan, value)) else r"\numrange{{{}}}{{{}}}".format(*map(_cell, value))
     if not math.isfinite(value):
-        return _UNKNOWN
+        return "{--}"
     behind = max(0, 2 - math.floor(math.log10(abs(value)))) if value else 0
     return f"{value:.{behind}f}"
-
-
-def _spans(rows: pd.DataFrame, pattern: str, scale: float) -> list[str]:
-    """The ends of each interval; a dash where there is none."""
-    ends = zip(*(rows[pattern.format(end)] * scale for end in ("low", "high")), strict=True)
-    return [
-        _UNKNOWN if math.isnan(low) else rf"\numrange{{{_figure(low)}}}{{{_figure(high)}}}"
-        for low, high in ends
-    ]
-
-
-def _texts(values: Iterable[str]) -> list[str]:
-    return [_UNKNOWN if text in ("", "-") else escaped(text) for text in values]
-
-
-def _point(point: str, name: str, on_front: bool, *, short: bool) -> str:
-    return escaped(point if short else point_label(point, name, limit=14)) + "*" * bool(on_front)
-
-
-def _is_known(values: pd.Series | list[str]) -> bool:
-    cells = (
-        values.notna() if isinstance(values, pd.Series) else [cell not in ("", _UNKNOWN) for cell in values]
-    )
-    return any(cells)
-
-
-def _name(row: pd.Series) -> list[str]:
-    """The parts of a label: the condition, as far as it is not the usual one."""
-    parts = [str(row["model"]), str(row["netem"])]
-    usual = {"batch_size": "1", **USUAL}
-    known = {name: str(row.get(name) or usual[name]) for name in LETTERS}
-    parts += [f"{LETTERS[name]}{value}" for name, value in known.items() if value != usual[name]]
-    return [*parts, *filter(None, [str(row["setup"])])]

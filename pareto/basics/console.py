@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -71,6 +72,15 @@ def console(*, aside: bool = False, to: IO[str] | None = None) -> Console:
     if not out.is_terminal:
         out.width = 80
     return out
+
+
+def html(*shown: RenderableType) -> str:
+    """The HTML of what a terminal of 100 columns shows of these, below each other, for a notebook; text is escaped."""
+    out = Console(record=True, file=io.StringIO(), width=100, emoji=False, markup=False, highlight=False)
+    for each in shown:
+        out.print(each)
+    form = '<pre style="line-height: normal; overflow-x: auto; white-space: pre">{code}</pre>'
+    return terminal(out.export_html(inline_styles=True, code_format=form))
 
 
 class Doing:

@@ -120,7 +120,7 @@ class Advised:
         return self.answer
 
     def _repr_html_(self) -> str:
-        from pareto.analysis.notebook import html
+        from pareto.basics.console import html
 
         return html(*self.parts)
 
@@ -147,8 +147,7 @@ def advised(
     from pareto.analysis.advice.by_profile import kept
     from pareto.analysis.prediction.compared import in_run
     from pareto.analysis.runs.load import joined
-    from pareto.analysis.tables.advice import advice_table
-    from pareto.analysis.tables.predicted import advice, predicted_table
+    from pareto.analysis.tables.advice import advice_table, predicted_advice, predicted_table
 
     if best not in ("latency", "throughput"):
         raise UserError(f"--for {best}: latency or throughput")
@@ -164,9 +163,9 @@ def advised(
         notes += known.notes
     if profile is not None:
         rows, said = _by_profile(profile, known, network, batch_size, where, depth)
-        answer, lines = advice(rows, best), [*said, *notes]
+        answer, lines = predicted_advice(rows, best), [*said, *notes]
         parts: list[RenderableType] = [Text(answer, style="bold"), predicted_table(rows), *lines]
-        return Advised(answer, as_json.of_forecast(rows, [answer, *lines]), parts)
+        return Advised(answer, {"answers": [answer, *lines], "splits": rows}, parts)
     assert known is not None  # noqa: S101
     manifests = [run.manifest for run in known.runs]
     asked = {"objective": best, "where": where, "model": model, "struck_off": known.struck}
@@ -194,7 +193,7 @@ def _by_profile(
     from pareto.analysis.fronts.where import Where
     from pareto.analysis.prediction.forecast import Case
     from pareto.analysis.prediction.predicted import predicted, splits_of
-    from pareto.analysis.tables.predicted import sentences
+    from pareto.analysis.tables.advice import sentences
 
     known = model_profile.read(profile)
     number = len(known.roles)

@@ -74,21 +74,21 @@ def compare(
         from pareto.analysis.comparing.published import beside
         from pareto.analysis.naming import SIMULATED
         from pareto.analysis.runs.manifest import manifest
-        from pareto.analysis.tables import published as tables
+        from pareto.analysis.tables.compare import published_table, write
 
         published = read(second)
         found = beside([before], published)
         name = (
             f"{before} (simulated: nothing was measured)" if manifest(before).get(SIMULATED) else str(before)
         )
-        screen.print(tables.published_table(published, found, name, COMMAND))
+        screen.print(published_table(published, found, name, COMMAND))
         folder = out / f"compare-{before.resolve().name}-{second.stem}"
         with written_into(folder):
-            files(screen, tables.write(found, folder))
+            files(screen, write(found, folder))
         return
     from pareto.analysis import as_json
     from pareto.analysis.comparing import between_runs
-    from pareto.analysis.page import comparison as page
+    from pareto.analysis.page.document import write_comparison
     from pareto.analysis.tables.compare import compare_table, write
 
     (after,) = run_folders(screen, [second], RESULTS)
@@ -101,7 +101,7 @@ def compare(
     folder = out / f"compare-{before.resolve().name}-{after.resolve().name}"
     with written_into(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        made = [*write(comparison, folder), page.write(comparison, folder)]
+        made = [*write(comparison, folder), write_comparison(comparison, folder)]
     if not json:
         files(screen, made)
     if limit is not None:

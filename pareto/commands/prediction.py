@@ -38,7 +38,7 @@ def run(
     from pareto.analysis import as_json
     from pareto.analysis.naming import file_stem
     from pareto.analysis.prediction.predicted import predicted, splits_of
-    from pareto.analysis.tables.predicted import answers, predicted_table, sentences
+    from pareto.analysis.tables.advice import answers, predicted_table, sentences
 
     known = [] if kept is None else [read(kept)]
     sweep = make_sweep({**_asked(known[0]), **options} if known else options)
@@ -55,7 +55,7 @@ def run(
             lines.append(f"What {case.codec} costs in accuracy is not predicted.")
         tables[f"{file_stem('forecast', profile.model, case.netem, *_variants(case))}.csv"] = rows
         if json:
-            found.append(as_json.of_forecast(rows, [*answers(rows), *lines]))
+            found.append({"answers": [*answers(rows), *lines], "splits": rows})
             continue
         for answer in answers(rows):
             console.print(answer, style="bold")

@@ -181,7 +181,7 @@ def _show(console: Console, findings: Findings) -> None:
     from pareto.analysis.figures.shown import worth_showing
     from pareto.analysis.reporting import TEXT
     from pareto.analysis.statistics.doubt import cures
-    from pareto.analysis.tables.overview import overview
+    from pareto.analysis.tables.report import overview
     from pareto.basics.console import ANSWER
 
     none = "no answer: too little was measured to say where to cut"

@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pareto.analysis import page
 from pareto.analysis.advice.advise import Answer
 from pareto.analysis.comparing.between_runs import compare
-from pareto.analysis.page import comparison
-from pareto.analysis.page.conditions import conditions
+from pareto.analysis.page.document import conditions, html, write_comparison
 from pareto.analysis.runs.load import Run
 from pareto.analysis.statistics.doubt import Doubt
 from tests.integration.browser import CHROMIUM, Page, browser, worst_contrast
@@ -51,7 +49,9 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     keys = [condition["key"] for condition in conditions(found)]
     found.answers = [Answer(f"cut at 7 {EVIL}", (keys[0],)), Answer("keep all on the edge", (keys[1],))]
-    return page.write(found, folder / "report.html")
+    path = folder / "report.html"
+    path.write_text(html(found), encoding="utf-8")
+    return path
 
 
 def column(tab: Page, number: int) -> list[str]:
@@ -111,7 +111,7 @@ def test_answer_and_chart_are_on_the_first_screen_and_can_be_read(
     runs = [
         write(tmp_path / name, trials(rounds=7, seed=seed, run=name)) for seed, name in ((1, "a"), (2, "b"))
     ]
-    for path in (report, comparison.write(compare(*runs), tmp_path)):
+    for path in (report, write_comparison(compare(*runs), tmp_path)):
         for width, height in ((1280, 800), (390, 844)):
             tab.open(path, width, height, scheme=scheme)
             for it in (".condition:not([hidden]) .chart > svg", ".answers .now"):

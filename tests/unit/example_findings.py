@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from pareto.analysis.comparing.between_runs import Comparison, compare
 from pareto.analysis.findings import Findings
 from pareto.analysis.fronts.front import front
 from pareto.analysis.runs.load import Run, load, stages
@@ -44,6 +45,20 @@ def findings(folder: Path, rows: list[dict[str, Any]] | None = None, **others: A
         "answers": ["mobilenetv2 at 200ms-5mbit: keep all on the edge: 33.4 ms"],
     }
     return Findings(**(parts | others))
+
+
+def compared(
+    folder: Path, *manifests: dict[str, Any], b: tuple[str, ...] = ("tcp", "rpc"), name: str = ""
+) -> Comparison:
+    """Two runs: B has these backends, and takes a tenth less at odd points. name: that of point 3."""
+    runs = []
+    for seed, (run, backends) in enumerate((("a", ("tcp", "rpc")), ("b", b)), 1):
+        rows = trials(rounds=8, seed=seed, run=run, noise=0.02, backends=backends)
+        for row in rows:
+            row["latency_s"] *= 0.9 if run == "b" and row["point"] % 2 else 1
+            row["point_name"] = name if row["point"] == 3 else row["point_name"]
+        runs.append(write(folder / run, rows, **dict(*manifests[seed - 1 : seed])))
+    return compare(*runs)
 
 
 def probes(**columns: Any) -> pd.DataFrame:

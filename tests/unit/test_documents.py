@@ -132,7 +132,8 @@ def test_the_notebook_runs_from_a_run_to_a_figure_and_a_table(at_a_clone: Path) 
         exec(compile(tree, "tutorial", "exec"), namespace)  # noqa: S102
         if isinstance(last, ast.Expr):
             shown.append(eval(compile(ast.Expression(last.value), "tutorial", "eval"), namespace))  # noqa: S307
-    assert sum(hasattr(value, "_repr_html_") for value in shown) >= 4
+    shows = ("_repr_html_", "_repr_markdown_")
+    assert sum(any(hasattr(value, name) for name in shows) for value in shown) >= 4
     written = {path.name: path for path in (at_a_clone / "paper").iterdir()}
     assert written["front.pdf"].read_bytes().startswith(b"%PDF")
     tables = [*(written["report"] / "figures").glob("*.tex")]

@@ -14,9 +14,11 @@ from matplotlib.figure import Figure
 
 import pareto
 from pareto.api import Run
+from pareto.basics.console import html
 from pareto.commands import run as measuring
 from tests import REPOSITORY
 from tests.program import command
+from tests.unit.example_run import trials, write
 from tests.unit.simulated.worlds import MODEL
 
 EXAMPLE = REPOSITORY / "results" / "example"
@@ -132,8 +134,23 @@ def test_bad_input_is_one_line(example: Run, call: Any, words: str) -> None:
     assert "\n" not in str(refused.value)
 
 
-def test_a_notebook_shows_the_answer_first(example: Run) -> None:
-    shown = example._repr_html_()
+def test_a_notebook_shows_the_answer_first_and_no_markup_of_others(example: Run, tmp_path: Path) -> None:
+    shown = example._repr_markdown_()
     assert shown.index("send the input to the server") < shown.index("latency")
     assert isinstance(example.stages, pd.DataFrame)
     assert repr(example) == f"Run({EXAMPLE})"
+    rows = [row | {"model": "<script>x"} for row in trials(rounds=2)]
+    assert "<script" not in pareto.load(write(tmp_path / "run", rows))._repr_markdown_()
+    compared = pareto.compare(example, EXAMPLE)
+    assert "B against A" in compared._repr_html_()
+    assert str(compared).splitlines() == compared.sentences
+    for name in ("one", "two"):
+        write(tmp_path / "runs" / name, trials(rounds=1, run=name))
+    with pytest.raises(pareto.UserError, match="2 runs"):
+        pareto.compare(tmp_path / "runs", example)
+
+
+def test_what_is_on_a_line_stays_on_it_and_is_text() -> None:
+    shown = html("a[bold]b :smile: \x1b[31m", "next")
+    assert "a[bold]b :smile:" in shown
+    assert "\x1b" not in shown

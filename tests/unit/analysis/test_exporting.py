@@ -15,7 +15,7 @@ from pareto.analysis.exporting import export, tables, targets
 from pareto.analysis.findings import Findings
 from pareto.analysis.schema import TRIALS
 from pareto.protocol.errors import UserError
-from tests.unit.analysis.test_latex import NASTY
+from tests.unit.analysis.test_tables import NASTY
 from tests.unit.example_findings import findings
 from tests.unit.example_run import trials
 
@@ -67,21 +67,21 @@ def test_excel_computes_nothing_that_a_name_says(found: Findings, tmp_path: Path
     assert "trials \\x1b[31m\\x07" in sheets["trials"]["reason"][0]
 
 
-@pytest.mark.parametrize("text", ["run.csv", "run", "", "mlflow", "run.duckdb"])
-def test_an_unknown_form_is_one_line(text: str) -> None:
-    with pytest.raises(UserError, match="parquet") as refused:
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        *((text, "parquet") for text in ("run.csv", "run", "", "mlflow", "run.duckdb")),
+        ("a.xlsx", "pip install openpyxl$"),
+        ("link.sqlite", "a link"),
+    ],
+)
+def test_what_cannot_be_written_is_one_line(
+    text: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An unknown form, a missing package, which it says how to install, and a link, which is not followed."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    Path("link.sqlite").symlink_to("elsewhere")
+    with pytest.raises(UserError, match=words) as refused:
         targets([text])
     assert "\n" not in str(refused.value)
-
-
-def test_a_missing_package_is_one_line_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    with pytest.raises(UserError, match=r"pip install openpyxl$") as refused:
-        targets(["a.xlsx"])
-    assert "\n" not in str(refused.value)
-
-
-def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
-    (tmp_path / "run.sqlite").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(UserError, match="a link"):
-        targets([str(tmp_path / "run.sqlite")])

@@ -28,23 +28,18 @@ MANIFEST: dict[str, Any] = {
 }
 
 
+def told(folder: Path, rows: list[dict[str, Any]] | None = None, **manifest: Any) -> str:
+    return methods(joined(write(folder, rows or trials(rounds=2), **MANIFEST | manifest)))
+
+
 def test_of_a_run(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     rows = trials(rounds=7, in_flight=3, latency_requests=20, throughput_requests=31)
     rows[0] |= {"status": "invalid", "reason": "the link was off", "latency_s": "", "throughput_ips": ""}
-    runs = joined(write(tmp_path, rows, **MANIFEST))
-    text = methods(runs)
+    text = told(tmp_path, rows)
     assert text == snapshot
-    for fact in (
-        "pareto 0.9.1",
-        "7 rounds",
-        "seed 3",
-        "Cortex-A76",
-        f"{len(rows)} trials",
-        "1 invalid",
-        "Limits:",
-    ):
-        assert fact in text
-    assert commands(runs) == ["./pareto.sh --model mobilenetv2 --edge-cpu 0.25 --seed 3"]
+    facts = "pareto 0.9.1", "7 rounds", "seed 3", "Cortex-A76", f"{len(rows)} trials", "1 invalid", "Limits:"
+    assert all(fact in text for fact in facts)
+    assert commands(joined(tmp_path)) == ["./pareto.sh --model mobilenetv2 --edge-cpu 0.25 --seed 3"]
 
 
 @pytest.mark.parametrize(
@@ -53,10 +48,9 @@ def test_of_a_run(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
 def test_a_quick_run_whose_phases_are_as_long_as_asked_for_is_not_short(
     tmp_path: Path, asked: dict[str, Any], is_short: bool
 ) -> None:
-    manifest = {**MANIFEST, "sweep": {**MANIFEST["sweep"], "quick": True, **asked}}
-    runs = joined(write(tmp_path, trials(rounds=2), **manifest))
-    assert ("shortened (--quick)" in methods(runs)) == is_short
-    assert ("(--quick)" in made([manifest])) == is_short
+    sweep = {**MANIFEST["sweep"], "quick": True, **asked}
+    assert ("shortened (--quick)" in told(tmp_path, sweep=sweep)) == is_short
+    assert ("(--quick)" in made([MANIFEST | {"sweep": sweep}])) == is_short
 
 
 @pytest.mark.parametrize("allocators", [["tuned"], ["default"], ["tuned", "default"], ["edge=default"]])
@@ -92,32 +86,30 @@ def test_says_no_more_than_is_known(tmp_path: Path) -> None:
 
 def test_cells_that_have_fewer_rounds_are_not_hidden(tmp_path: Path) -> None:
     rows = [row for row in trials(rounds=7, backends=("tcp",)) if row["point"] != 3 or row["round"] < 2]
-    text = methods(joined(write(tmp_path, rows, **MANIFEST)))
+    text = told(tmp_path, rows)
     assert "in 2 to 7 rounds" in text
     assert "Backends are compared" not in text, "there is one"
 
 
 def test_a_simulated_run_was_not_measured(tmp_path: Path) -> None:
-    text = methods(joined(write(tmp_path, trials(rounds=2), **MANIFEST | {"simulated": True})))
+    text = told(tmp_path, simulated=True)
     assert "Nothing was measured" in text
     assert not re.search(r"\bwe measured\b|was measured once", text, re.IGNORECASE)
 
 
 def test_what_differs_between_runs_stands_beside_each_other() -> None:
     both = [MANIFEST, MANIFEST | {"pareto": "1.0.0", "sweep": {"seed": 4}}]
-    assert (
-        made(both)
-        == "pareto 0.9.1 and 1.0.0 with seeded weights, uint8 input, synthetic images, seed 3 and 4"
-    )
+    expected = "pareto 0.9.1 and 1.0.0 with seeded weights, uint8 input, synthetic images, seed 3 and 4"
+    assert made(both) == expected
 
 
 @pytest.mark.parametrize(
     "hostile", [{"models": {"mobilenetv2": {"input_shape": {"a": 1}}}}, {"pareto": ["x\n\x1b"]}]
 )
 def test_a_manifest_of_anything_breaks_no_line(tmp_path: Path, hostile: dict[str, Any]) -> None:
-    runs = joined(write(tmp_path, trials(rounds=1), **MANIFEST | hostile))
-    assert "\x1b" not in methods(runs)
-    assert len(methods(runs).split("\n\n")) == 6
+    text = told(tmp_path, **hostile)
+    assert "\x1b" not in text
+    assert len(text.split("\n\n")) == 6
 
 
 def test_the_version_and_the_title_are_the_same_everywhere() -> None:

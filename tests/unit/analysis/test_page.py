@@ -19,21 +19,21 @@ import pandas as pd
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.analysis import page
 from pareto.analysis.advice import predict
 from pareto.analysis.advice.advise import Answer
+from pareto.analysis.comparing.between_runs import Comparison
 from pareto.analysis.costs import overhead
 from pareto.analysis.figures.marks import FILLS, states
 from pareto.analysis.findings import Findings
-from pareto.analysis.naming import cell_name
-from pareto.analysis.page import conditions, document
+from pareto.analysis.page import document
 from pareto.analysis.page.tables import LONG
 from pareto.analysis.runs.points import CONDITION, TRIAL
 from pareto.analysis.statistics.doubt import Doubt
-from pareto.analysis.tables.columns import sureness
+from pareto.analysis.tables.table import sureness
 from pareto.basics.escaping import terminal
+from pareto.basics.files import StoreError
 from pareto.protocol.constants import GOODPUT
-from tests.unit.example_findings import MANIFEST, PROFILES, Run, findings, probes
+from tests.unit.example_findings import MANIFEST, PROFILES, Run, compared, findings, probes
 from tests.unit.example_run import trials
 
 EVIL = '</script ><img src=x onerror="alert(1)">'
@@ -57,9 +57,6 @@ class Read(HTMLParser):
         if tag not in VOID:
             self.open.append(tag)
         self.texts.setdefault(tag, []).append("")
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
@@ -94,29 +91,14 @@ def usual(plain: Findings) -> Read:
     return read(plain)
 
 
-def as_usual(folder: Path, plain: Findings) -> Findings:
-    return plain
-
-
-def of_other_objectives(folder: Path, plain: Findings) -> Findings:
-    return findings(folder, objectives=("latency", "throughput", "payload"), where="latency_s < 0.5")
-
-
-def with_what_is_said(folder: Path, plain: Findings) -> Findings:
-    told = {name: [f"{name}: something"] for name in ("verdicts", "codecs", "engines", "notes")}
-    return replace(
-        plain, **told, doubts=[Doubt("warnings: something")], answers=["cut at 7", *["or at 8"] * 100]
-    )
-
-
-def without_a_valid_trial(folder: Path, plain: Findings) -> Findings:
+def without_a_valid_trial(folder: Path) -> Findings:
     rows = [*trials(rounds=1), *trials(rounds=1, netem="lte", status="failed", reason="no route")]
     for row in rows[44:]:
         row |= dict.fromkeys(("latency_s", "throughput_ips", "latency_bound_s", "throughput_bound_ips"), "")
     return findings(folder, rows)
 
 
-def with_reasons(folder: Path, plain: Findings) -> Findings:
+def with_reasons(folder: Path) -> Findings:
     rows = trials(rounds=3)
     for number in range(4):
         rows[number] |= {"status": "invalid", "reason": f"link off: {number} ms, asked 200 ms"}
@@ -126,65 +108,52 @@ def with_reasons(folder: Path, plain: Findings) -> Findings:
     return findings(folder, rows)
 
 
-def with_probes(folder: Path, plain: Findings) -> Findings:
-    links = probes(
-        verdict=["ok", "ok", "off", "ok"],
-        reason=["", "", "rate edge to server 2.1 Mbit/s, asked 4.78 Mbit/s", ""],
-        asked_rtt_s=[0.2] * 4,
-        rtt_s=[0.2004, 0.2006, 0.2032, np.nan],
-        asked_rate_bps=[5e6] * 4,
-        rate_bps=[4.78e6, 4.8e6, 2.1e6, 4.79e6],
-    )
-    return replace(plain, links=links)
-
-
-def with_tables(folder: Path, plain: Findings) -> Findings:
+def with_tables(plain: Findings) -> Findings:
     key = {name: plain.front[name].iloc[0] for name in CONDITION}
     volume = {"backend": "tcp", "hypervolume": 12.345678, "hypervolume_low": 12.0, "hypervolume_high": np.nan}
     volumes = pd.DataFrame([key | volume | {"rounds": 7, "reference": "the worst of each"}])
     return replace(plain, overhead=overhead(plain.trials, plain.stages, {}), hypervolumes=volumes)
 
 
-def of_several_runs(folder: Path, plain: Findings) -> Findings:
-    runs = [Run(folder / "results" / name, MANIFEST) for name in ("one", "two")]
-    return replace(plain, runs=[*runs, Run(folder / "three", {})])
+PROBES = {
+    "verdict": ["ok", "ok", "off", "ok"],
+    "reason": ["", "", "rate edge to server 2.1 Mbit/s, asked 4.78 Mbit/s", ""],
+    "asked_rtt_s": [0.2] * 4,
+    "rtt_s": [0.2004, 0.2006, 0.2032, np.nan],
+    "asked_rate_bps": [5e6] * 4,
+    "rate_bps": [4.78e6, 4.8e6, 2.1e6, 4.79e6],
+}
+SAID = {name: [f"{name}: something"] for name in ("verdicts", "codecs", "engines", "notes")}
+SAID |= {"doubts": [Doubt("warnings: something")], "answers": ["cut at 7", *["or at 8"] * 100]}
+OTHERS = ("latency", "throughput", "payload")
+RUNS = [Run(Path("results", name), MANIFEST) for name in ("one", "two")] + [Run(Path("three"), {})]
+PAGES: dict[str, Callable[[Path, Findings], Findings]] = {
+    "as_usual": lambda folder, plain: plain,
+    "of_other_objectives": lambda folder, _: findings(folder, objectives=OTHERS, where="latency_s < 0.5"),
+    "with_what_is_said": lambda _, plain: replace(plain, **SAID),
+    "without_a_valid_trial": lambda folder, _: without_a_valid_trial(folder),
+    "with_reasons": lambda folder, _: with_reasons(folder),
+    "with_probes": lambda _, plain: replace(plain, links=probes(**PROBES)),
+    "with_tables": lambda _, plain: with_tables(plain),
+    "of_several_runs": lambda _, plain: replace(plain, runs=RUNS),
+    "of_nothing": lambda folder, _: findings(folder, [], answers=[], runs=[]),
+}
 
 
-def of_nothing(folder: Path, plain: Findings) -> Findings:
-    return findings(folder, [], answers=[], runs=[])
-
-
-@pytest.mark.parametrize(
-    "made",
-    [
-        as_usual,
-        of_other_objectives,
-        with_what_is_said,
-        without_a_valid_trial,
-        with_reasons,
-        with_probes,
-        with_tables,
-        of_several_runs,
-        of_nothing,
-    ],
-)
+@pytest.mark.parametrize("name", PAGES)
 def test_what_it_says(
-    made: Callable[[Path, Findings], Findings],
-    plain: Findings,
-    usual: Read,
-    tmp_path: Path,
-    snapshot: SnapshotAssertion,
+    name: str, plain: Findings, usual: Read, tmp_path: Path, snapshot: SnapshotAssertion
 ) -> None:
     """What the usual page does not say; of that all."""
-    seen = read(made(tmp_path, plain))
-    known = [] if made is as_usual else usual.lines
-    assert [line[:200] for line in dict.fromkeys(seen.lines) if line not in known] == snapshot
+    known = [] if name == "as_usual" else usual.lines
+    lines = read(PAGES[name](tmp_path, plain)).lines
+    assert [line[:200] for line in dict.fromkeys(lines) if line not in known] == snapshot
 
 
-def test_same_bytes_and_nothing_from_elsewhere(plain: Findings, tmp_path: Path) -> None:
-    first, second = (page.write(plain, tmp_path / name).read_bytes() for name in ("a.html", "b.html"))
+def test_the_same_text_and_nothing_from_elsewhere(plain: Findings) -> None:
+    first, second = (document.html(plain) for _ in range(2))
     assert first == second
-    seen = Read(first.decode())
+    seen = Read(first)
     for tag, attributes in seen.tags:
         assert not [name for name in attributes if name.startswith("on") or name == "style"], tag
         for name in ("src", "href"):
@@ -237,7 +206,7 @@ def test_every_figure_of_a_point_is_in_its_row_those_of_the_terminal_first(
     (rows,) = re.findall(r'<table class="points".*?</table>', document.html(plain), re.DOTALL)
     row = plain.front[(plain.front["backend"] == "tcp") & (plain.front["point"] == "14")].iloc[0]
     each = [re.findall(r"<td[^>]*>(.*?)</td>", line) for line in re.findall(r"<tr .*?</tr>", rows)]
-    cells = next(cells for cells in each if cells[:2] == ["tcp", "14"])
+    cells = next(cells for cells in each if [cells[0], cells[1].strip()] == ["tcp", "14"])
     assert cells[2:8] == [
         "features.13",
         f"{row['latency_s'] * 1e3:.2f}",
@@ -256,7 +225,7 @@ def test_every_figure_of_a_point_is_in_its_row_those_of_the_terminal_first(
 
 
 def test_marks_are_the_rows_and_lie_where_they_were_measured(plain: Findings, usual: Read) -> None:
-    (condition,) = conditions.conditions(plain)
+    (condition,) = document.conditions(plain)
     ((_, chart),) = condition["charts"]
     rows = pd.concat([plain.front[plain.front["backend"] == name] for name in ("tcp", "rpc", "none")])
     marks = pd.DataFrame(chart["marks"]).sort_values("row")
@@ -283,7 +252,7 @@ def test_marks_are_the_rows_and_lie_where_they_were_measured(plain: Findings, us
 def test_an_answer_leads_to_the_condition_that_it_is_of(tmp_path: Path) -> None:
     rows = [row for netem in ("lte", "wifi") for row in trials(rounds=2, netem=netem)]
     found = findings(tmp_path, rows)
-    keys = [condition["key"] for condition in conditions.conditions(found)]
+    keys = [condition["key"] for condition in document.conditions(found)]
     answers = [Answer("of wifi", (keys[1],)), Answer("of both", (keys[1], keys[0])), "of none"]
     seen = read(replace(found, answers=answers))
     assert [each.get("data-of") for each in seen.of("li")[:3]] == ["1", "1 0", None]
@@ -308,13 +277,12 @@ def test_the_map_says_what_the_prediction_says(plain: Findings, tmp_path: Path) 
         number = float(of["cost"][cell].removesuffix(" ms")) * unit
         assert (number if objective == "latency" else 1 / number) == pytest.approx(cost.min(), rel=0.01)
         best = predictor.cells.iloc[int(cost.argmin())]
-        areas = re.findall(r'<path class="area"', document.html(found))
-        assert len(areas) >= len(of["orders"])
-        words = {"any": "keep everything on the edge"}.get(
-            cell_name(best).split()[0], f"cut at {best['point']} "
-        )
+        is_whole = best["backend"] == "none"
+        words = "keep everything on the edge" if is_whole else f"cut at {best['point']} "
         assert of["orders"][of["best"][cell]].startswith(words)
         assert of["note"][cell] < 2 <= of["note"][0], "only the first is beyond what was measured"
+    areas = seen.of("path", **{"class": "area"})
+    assert len(areas) == sum(len(data[objective]["orders"]) for objective in ("latency", "throughput"))
 
 
 @pytest.mark.parametrize(("where", "count"), [("", 1), ("latency_s < 0.5", 0)])
@@ -331,8 +299,8 @@ def test_many_points_leave_out_what_is_on_no_front(tmp_path: Path, monkeypatch: 
     )
     likely = found.front["on_backend_front"] | (found.front["probability"] > 0)
     for most, some in ((likely.sum(), ""), (likely.sum() - 1, ", of the first 2 of 3 conditions")):
-        monkeypatch.setattr(conditions, "MOST_CELLS", int(most))
-        shown = conditions.conditions(found)
+        monkeypatch.setattr(document, "MOST_CELLS", int(most))
+        shown = document.conditions(found)
         kept = sum(len(condition["bold"]) for condition in shown)
         told = f"{kept} of 129 points are shown here: those that are, or may be, on a front{some}."
         assert any(told in line for line in read(found).lines)
@@ -340,7 +308,7 @@ def test_many_points_leave_out_what_is_on_no_front(tmp_path: Path, monkeypatch: 
 
 @pytest.mark.deep
 def test_however_much_was_measured_the_page_stays_small(plain: Findings) -> None:
-    many = plain.front.iloc[np.arange(conditions.MOST_CELLS) % len(plain.front)].reset_index(drop=True)
+    many = plain.front.iloc[np.arange(document.MOST_CELLS) % len(plain.front)].reset_index(drop=True)
     many["netem"] = [f"{number // 100}ms-100mbit" for number in range(len(many))]
     many["point_name"], many["ties"] = "features.17.conv.0.activation", "rpc 21; tcp 17; tcp 18"
     assert len(document.html(replace(plain, front=many))) < 6_000_000
@@ -355,9 +323,9 @@ def test_however_much_was_measured_the_page_stays_small(plain: Findings) -> None
     assert "100000 of 1000000 trials" in text
 
 
-def test_rates_of_probes_are_on_the_wire(plain: Findings, tmp_path: Path) -> None:
+def test_rates_of_probes_are_on_the_wire(plain: Findings) -> None:
     """What was read is payload, what was asked is on the wire: both stand here as they are on the wire."""
-    cells = read(with_probes(tmp_path, plain)).texts["td"]
+    cells = read(replace(plain, links=probes(**PROBES))).texts["td"]
     low, middle, high = (f"{rate / GOODPUT:.4g}" for rate in (2.1, 4.785, 4.8))
     assert f"{middle} ({low} to {high})" in cells
     assert "200.6 (200.4 to 203.2)" in cells
@@ -371,15 +339,41 @@ def test_manifest_of_another_make_is_no_fault(plain: Findings, manifest: dict[st
 
 
 def test_environment_has_hosts_versions_and_digests(usual: Read) -> None:
-    for told in (
-        "Cortex-A76",
-        "6.6.1",
-        "0,1",
-        "lab.yaml",
-        "netem",
-        "3",
-        "3042ca80",
-        "7f4eedca",
-        "not recorded",
-    ):
-        assert told in usual.texts["dd"]
+    facts = "Cortex-A76", "6.6.1", "0,1", "lab.yaml", "netem", "3", "3042ca80", "7f4eedca", "not recorded"
+    assert set(facts) <= set(usual.texts["dd"])
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
+    return compared(tmp_path_factory.mktemp("runs"), name=EVIL)
+
+
+def test_both_runs_have_their_points_and_fronts_on_the_same_axes(two: Comparison, tmp_path: Path) -> None:
+    text = document.write_comparison(two, tmp_path).read_text(encoding="utf-8")
+    assert text == document.comparison_html(two)
+    seen = Read(text)
+    assert "img" not in seen.texts
+    assert seen.texts["td"].count(EVIL) == 2
+    assert [each["data-of"] for each in seen.of("li")[:1]] == ["0"]
+    sides = re.findall(r"<figure.*?</figure>", text, re.DOTALL)
+    places = [re.findall(r' x="([\d.]+)%"', side) for side in sides]
+    assert places[0] != places[1]
+    ticks = [re.findall(r'<text class="tick".*?</text>', side) for side in sides]
+    assert ticks[0] == ticks[1] and len(ticks[0]) > 6
+    front = two.fronts.iloc[0]
+    for side, moved in zip(sides, ("leave", "enter"), strict=True):
+        fill = np.array(re.findall(r'<a href="#p\d+".*? fill-opacity="([\d.]+)"', side), dtype=float)
+        assert len(fill) == len(two.differences)
+        named = ["; ".join(front[[f"{may}stay", f"{may}{moved}"]]).split("; ") for may in ("", "may_")]
+        counts = [len([*filter(None, each)]) for each in named]
+        assert [(fill == FILLS[state]).sum() for state in ("front", "unsure")] == counts
+        assert sum(counts) > 0
+
+
+def test_a_link_in_its_place_is_not_followed(two: Comparison, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.write_text("kept")
+    (tmp_path / document.COMPARED).symlink_to(target)
+    with pytest.raises(StoreError, match=document.COMPARED):
+        document.write_comparison(two, tmp_path)
+    assert target.read_text() == "kept"

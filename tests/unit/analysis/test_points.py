@@ -33,10 +33,10 @@ from pareto.analysis.runs.points import (
     undivided,
 )
 from pareto.analysis.statistics.stability import certainty
-from pareto.analysis.tables.columns import sureness
 from pareto.analysis.tables.latex import front_latex
+from pareto.analysis.tables.table import sureness
 from tests.unit import example_chain
-from tests.unit.analysis.test_front_table import printed
+from tests.unit.analysis.test_tables import of_each, printed
 from tests.unit.example_codecs import of_bytes
 from tests.unit.example_codecs import trials as codecs
 from tests.unit.example_run import trials, write
@@ -195,7 +195,7 @@ def test_all_say_the_same_of_it(tmp_path: Path) -> None:
     (one,) = last(found.front).to_dict("records")
     shown = f"{1e3 * one['latency_s']:.2f}"
     assert f"{1e3 * one['latency_s']:.3g} ms" in found.answers[0]
-    (line,) = re.findall(r"any +21\* +classifier +(\S+).* (\S+) *\n", printed(found.front))
+    (line,) = re.findall(r"any +21\* +classifier +(\S+).* (\S+) *\n", printed(*of_each(found.front)))
     assert line == (f"{one['latency_s']:.3f}", sureness(one["probability_all"]))
     page = (tmp_path / "out" / "report.html").read_text()
     (row,) = re.findall(r"<td>any</td><td class=n>21\*</td>.*?</tr>", page)

@@ -30,7 +30,8 @@ from pareto.analysis.prediction.predicted import (
     splits_of,
 )
 from pareto.analysis.statistics.samples import Ints
-from pareto.analysis.tables.predicted import advice, answers, predicted_table, sentences
+from pareto.analysis.statistics.significance import MEASURES
+from pareto.analysis.tables.advice import answers, predicted_advice, predicted_table, sentences
 from pareto.analysis.wording import EDGE, SERVER, order
 from pareto.protocol.errors import UserError
 from tests.unit.analysis.test_forecast import FAR, UNITS, coded, profile
@@ -233,23 +234,17 @@ def test_of_a_long_front_some_splits_are_shown() -> None:
     assert "0039" in shown
 
 
-def test_the_answers_are_two_where_two_splits_are_best_and_say_what_is_too_close_to_tell() -> None:
-    near, far = (predicted(profile(), ["tcp"], case(network)) for network in (NEAR, FAR))
-    (_,), (of_latency, of_throughput) = answers(far), answers(near)
-    assert " ms " in of_latency and "images/s" in of_throughput
-    assert "too close to all on the server to tell" in of_throughput
-    assert "17 % more than all on the server" in answers(near.assign(throughput_error=0.01))[1]
-
-
-@pytest.mark.parametrize("objective", ["latency", "throughput"])
-@pytest.mark.parametrize("network", [FAR, NEAR])
-def test_the_advice_is_the_best_of_the_front(
-    network: Network, objective: str, snapshot: SnapshotAssertion
+def test_the_answers_are_the_best_of_the_front_and_say_what_is_too_close_to_tell(
+    snapshot: SnapshotAssertion,
 ) -> None:
-    rows = predicted(profile(), ["tcp"], case(network))
-    front = rows[rows["chosen_by"] == FRONT]
-    said = advice(rows, objective)
-    best = front.sort_values("latency_s" if objective == "latency" else "throughput_ips")
-    best = best.iloc[0 if objective == "latency" else -1]
-    assert order(best.to_dict()) in said
-    assert said == snapshot
+    """Two where two splits are best, in latency and in throughput."""
+    near, far = (predicted(profile(), ["tcp"], case(network)) for network in (NEAR, FAR))
+    for rows in (near, far):
+        front = rows[rows["chosen_by"] == FRONT]
+        for said, objective in zip(answers(rows), MEASURES, strict=False):
+            ordered = front.sort_values(MEASURES[objective], ascending=objective == "latency")
+            assert order(ordered.iloc[0].to_dict()) in said == predicted_advice(rows, objective)
+    assert len(answers(far)) == 1 and len(answers(near)) == 2
+    assert "too close to all on the server to tell" in answers(near)[1]
+    assert "17 % more than all on the server" in answers(near.assign(throughput_error=0.01))[1]
+    assert [predicted_advice(rows, objective) for rows in (near, far) for objective in MEASURES] == snapshot

@@ -11,7 +11,7 @@ from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.analysis.comparing.published import ABSENT, FAILS, HOLDS, SAME, UNSURE, Published, beside
-from pareto.analysis.tables.published import published_table
+from pareto.analysis.tables.compare import published_table
 from pareto.commands.compare import read
 from pareto.sweep.checked_sweep import requested_sweep
 from tests import REPOSITORY

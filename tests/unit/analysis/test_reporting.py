@@ -24,7 +24,7 @@ from pareto.analysis.runs.load import joined, load
 from pareto.analysis.schema import LINKS, STAGES
 from pareto.protocol.errors import UserError
 from tests.unit import drawn, example_chain
-from tests.unit.analysis.test_front_table import printed
+from tests.unit.analysis.test_tables import of_each, printed
 from tests.unit.example_run import trials, with_energy, write
 
 PNG, PDF = b"\x89PNG", b"%PDF"
@@ -303,8 +303,8 @@ def test_depths_in_flight_get_files_of_their_own(tmp_path: Path) -> None:
     made = find([run])
     assert set(names(made)) >= {f"front-mobilenetv2-200ms-5mbit-d{depth}" for depth in ("auto", "4")}
     one = front(load([write(tmp_path / "one", [row | {"in_flight_asked": "4"} for row in few])]))
-    assert "4 in flight" in " ".join(printed(made.front).split())
-    assert "auto" not in printed(made.front)
+    assert "4 in flight" in " ".join(printed(*of_each(made.front)).split())
+    assert "auto" not in printed(*of_each(made.front))
     assert "4 in flight" in conditions(one)
 
 
@@ -316,7 +316,7 @@ def test_a_run_older_than_the_depth_is_all_auto(tmp_path: Path) -> None:
     )
     made = front(load([run]))
     assert made["in_flight_asked"].eq("auto").all()
-    assert "gain" not in printed(made)
+    assert "gain" not in printed(*of_each(made))
 
 
 @pytest.mark.deep
@@ -326,7 +326,7 @@ def test_labelled_backends_keep_their_order_and_their_colours(tmp_path: Path) ->
     assert [one.label for one in every_series(made.front)] == ["tcp:a", "tcp:b", "rpc"]
     assert len({one.colour for one in every_series(made.front)}) == 3
     assert all(":" not in name for name in map(file_stem, names(made)))
-    text = printed(made.front)
+    text = printed(*of_each(made.front))
     assert text.index("tcp:a") < text.index("tcp:b") < text.index("rpc")
 
 

@@ -92,10 +92,10 @@ def test_a_run_without_a_search_is_as_it_was(run: Path) -> None:
     assert known.struck.empty
 
 
-def test_the_page_lists_them(found: Findings, tmp_path: Path) -> None:
-    from pareto.analysis.page.document import write as write_page
+def test_the_page_lists_them(found: Findings) -> None:
+    from pareto.analysis.page.document import html
 
-    page = write_page(found, tmp_path / "page.html").read_text()
+    page = html(found)
     assert "What the search struck off" in page
     assert "1e-09" in page
     assert page.count("<td>rounds</td>") == page.count("<td>physics</td>") == 2, "how, and each point's row"
