@@ -19,8 +19,7 @@ from pareto.analysis.comparing import bjontegaard
 from pareto.analysis.comparing.paired import COLUMNS, paired
 from pareto.analysis.comparing.sentences import sides, start_up, verdicts
 from pareto.analysis.costs import allocators, overhead
-from pareto.analysis.figures.look import USUAL, WIDTHS_IN, Look
-from pareto.analysis.figures.marks import UNCERTAINTIES
+from pareto.analysis.figures.look import UNCERTAINTIES, USUAL, WIDTHS_IN, Look
 from pareto.analysis.fronts import answer, energy, quality
 from pareto.analysis.fronts.cells import cells
 from pareto.analysis.fronts.front import fronts
@@ -69,7 +68,7 @@ class Options:
 
     width: a name in `WIDTHS_IN`, or `both`. figures: `auto` draws the usual kinds, those of each condition only if
     there are few of these; `all` draws every kind. profiles: folders of model profiles whose forecasts are compared
-    with what was measured. uncertainty: what fronts show of it (`analysis.figures.marks.UNCERTAINTIES`). look: that of
+    with what was measured. uncertainty: what fronts show of it (`analysis.figures.look.UNCERTAINTIES`). look: that of
     figures.
     """
 

@@ -90,7 +90,7 @@ def report(
     if options.figures != "none":
         every, folder, widths = options.figures == "all", out / "figures", options.widths
         made = [*drawings(findings, each=each, every=every, uncertainty=options.uncertainty)]
-        waiting = told_apart(made, folder, widths)
+        waiting = told_apart(made)
         with drawn_as(options.look):
             expected = [path for drawing in waiting for path in drawing.paths(folder, widths)]
             files.claim(out, *(str(path.relative_to(out)) for path in expected))

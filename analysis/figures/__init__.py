@@ -49,7 +49,7 @@ def front(df: pd.DataFrame, ax: Any = None, *, uncertainty: str = "box", **look:
     >>> front(example()).axes[0].get_xlabel()
     'latency (ms)'
     """
-    return _front("front", df, None, ax, uncertainty, look)
+    return _front(df, None, ax, uncertainty, look)
 
 
 def fronts(df: pd.DataFrame, ax: Any = None, *, uncertainty: str = "box", **look: str) -> Any:
@@ -60,7 +60,7 @@ def fronts(df: pd.DataFrame, ax: Any = None, *, uncertainty: str = "box", **look
     >>> [axes.get_title(loc="left") for axes in fronts(both).axes]
     ['wifi', 'lte']
     """
-    return _front("fronts", df, ["model"], ax, uncertainty, look)
+    return _front(df, ["model"], ax, uncertainty, look)
 
 
 def attribution(df: pd.DataFrame, ax: Any = None, *, backend: str = "", **look: str) -> Any:
@@ -77,19 +77,19 @@ def attribution(df: pd.DataFrame, ax: Any = None, *, backend: str = "", **look: 
         if backend not in set(rows["backend"]):
             raise UserError(f"attribution: no trial of backend {backend!r}")
         rows = rows[rows["backend"].isin([backend, NONE])]
-    return _drawn("time_figures:attribution", ax, look, rows=rows)
+    return _drawn("time_figures.attribution", ax, look, rows)
 
 
 def tail(df: pd.DataFrame, runs: Runs, ax: Any = None, **look: str) -> Any:
     """The share of requests that take longer than a latency, alone and under load. `df`: trials of `runs`."""
     from pareto.analysis.runs.load import folders
 
-    return _drawn("reading_figures:tail", ax, look, rows=_rows(df), trials=df, runs=folders(runs))
+    return _drawn("reading_figures.tail", ax, look, _rows(df), trials=df, runs=folders(runs))
 
 
 def energy(df: pd.DataFrame, ax: Any = None, **look: str) -> Any:
     """Energy over latency and over throughput. Raises `UserError` where no energy is known."""
-    return _drawn("front_figures:third", ax, look, rows=_rows(df), kind="energy")
+    return _drawn("front_figures.third", ax, look, _rows(df), kind="energy")
 
 
 def accuracy(df: pd.DataFrame, ax: Any = None, **look: str) -> Any:
@@ -98,7 +98,7 @@ def accuracy(df: pd.DataFrame, ax: Any = None, **look: str) -> Any:
     >>> accuracy(example(codecs=("none", "int8"))).axes[0].get_ylabel()
     'agreement (%)'
     """
-    return _drawn("front_figures:third", ax, look, rows=_rows(df), kind="accuracy")
+    return _drawn("front_figures.third", ax, look, _rows(df), kind="accuracy")
 
 
 def payload(
@@ -112,14 +112,14 @@ def payload(
     from pareto.analysis.costs import stage_medians
 
     staged = None if stages is None else stage_medians(stages, df)
-    return _drawn("point_figures:payload", ax, look, rows=_rows(df), stages=staged, manifest=manifest)
+    return _drawn("point_figures.payload", ax, look, _rows(df), stages=staged, manifest=manifest)
 
 
 def utilization(df: pd.DataFrame, stages: pd.DataFrame, ax: Any = None, **look: str) -> Any:
     """How busy each host and link of a chain is at points on the front. `df`: trials; `stages`: `analysis.stages`."""
     from pareto.analysis.costs import stage_medians
 
-    return _drawn("time_figures:utilization", ax, look, rows=_rows(df), stages=stage_medians(stages, df))
+    return _drawn("time_figures.utilization", ax, look, _rows(df), stages=stage_medians(stages, df))
 
 
 def paired(df: pd.DataFrame, ax: Any = None, *, what: What = "backend", **look: str) -> Any:
@@ -130,13 +130,13 @@ def paired(df: pd.DataFrame, ax: Any = None, *, what: What = "backend", **look: 
     from pareto.analysis.runs.points import BUT_CODEC
 
     rows = _rows(df, [name for name in BUT_CODEC if name != what])
-    return _drawn("point_figures:paired", ax, look, rows, pairs=pairs(df, what), trials=df, what=what)
+    return _drawn("point_figures.paired", ax, look, front=rows, pairs=pairs(df, what), trials=df, what=what)
 
 
 def _front(
-    name: str, df: pd.DataFrame, alike: list[str] | None, ax: Any, uncertainty: str, look: Mapping[str, str]
+    df: pd.DataFrame, alike: list[str] | None, ax: Any, uncertainty: str, look: Mapping[str, str]
 ) -> Any:
-    from pareto.analysis.figures.marks import UNCERTAINTIES
+    from pareto.analysis.figures.look import UNCERTAINTIES
     from pareto.analysis.fronts.indicators import attainment
     from pareto.protocol.errors import UserError
 
@@ -145,8 +145,8 @@ def _front(
     if uncertainty == "band" and "status" not in df:
         raise UserError("the band of a front is made from trials: give them instead of the front")
     attained = attainment(df) if uncertainty == "band" else None
-    of = {"rows": _rows(df, alike), "attainment": attained}
-    return _drawn(f"front_figures:{name}", ax, look, uncertainty=uncertainty, **of)
+    rows = _rows(df, alike)
+    return _drawn("front_figures.front", ax, look, rows, uncertainty=uncertainty, attainment=attained)
 
 
 def _rows(df: pd.DataFrame, alike: list[str] | None = None) -> pd.DataFrame:
@@ -168,22 +168,28 @@ def _rows(df: pd.DataFrame, alike: list[str] | None = None) -> pd.DataFrame:
 
 
 def _drawn(
-    draw: str, ax: Any, look: Mapping[str, str], front: Any = None, uncertainty: str = "box", **of: Any
+    draw: str,
+    ax: Any,
+    look: Mapping[str, str],
+    rows: pd.DataFrame | None = None,
+    front: pd.DataFrame | None = None,
+    uncertainty: str = "box",
+    **of: Any,
 ) -> Any:
-    """The figure of that function, or the caller's axes, drawn on. front: where `of` has no rows of one."""
+    """The figure of that function, or the caller's axes, drawn on. front: for the scheme, where it takes no `rows`."""
     from importlib import import_module
 
-    from pareto.analysis.figures import style
-    from pareto.analysis.figures.layout import Scheme
+    from pareto.analysis.figures import layout, style
 
     if wrong := look.keys() - {"width", "title"}:
         raise TypeError(f"no such argument of a figure: {', '.join(sorted(wrong))}")
-    module, _, name = draw.partition(":")
-    scheme = Scheme.of(of["rows"] if front is None else front, uncertainty)
+    module, _, name = draw.partition(".")
+    of |= {"scheme": layout.Scheme.of(rows if front is None else front, uncertainty)}
+    of |= {} if rows is None else {"rows": rows}
     with style.styled(look.get("width", "page")):
         on = style.Printed(look.get("width", "page")) if ax is None else ax
-        function = getattr(import_module(f"pareto.analysis.figures.{module}"), name)
-        function(on, **of, scheme=scheme, title=look.get("title"))
+        told = getattr(import_module(f"pareto.analysis.figures.{module}"), name)(on, **of)
+        layout.finish(on, told, look.get("title"))
     return on
 
 
@@ -200,21 +206,17 @@ def example(slower: float = 1, codecs: Sequence[str] = ("none",)) -> pd.DataFram
     from pareto.analysis.fronts.front import front as front_of
     from pareto.analysis.naming import USUAL
 
-    made = [
-        {
-            "run": "example", "model": "toy", "netem": "wifi", "batch_size": 1, **USUAL, "codec": codec, "setup": "",
-            "backend": backend, "point": str(point), "point_name": f"layer{point}",
-            "round": number, "status": "ok", "reason": "", "bound_by": "edge", "latency_s": latency_s,
-            "latency_bound_s": 0.9 * latency_s, "edge_s": 0.5 * latency_s, "serialize_s": 0.1 * latency_s,
-            "network_s": 0.2 * latency_s, "server_s": 0.2 * latency_s, "throughput_ips": 1.5 / latency_s,
-            "throughput_bound_ips": 2 / latency_s, "payload_bytes": 1000.0 * (3 - point),
-            "wire_bytes": 1000.0 * (3 - point) / place, "agreement": 1 - 0.01 * (place - 1),
-            "agreement_images": 1000.0, "output_error": 0.02 * (place - 1),
-        }
-        for number in range(7)
-        for backend, factor in (("tcp", 1.0), ("rpc", 1.1))
-        for point in range(4)
-        for place, codec in enumerate(codecs, 1)
-        for latency_s in [slower / place * factor * (0.02 + 0.01 * abs(point - 2)) * (1 + 0.01 * number)]
-    ]  # fmt: skip
-    return front_of(pd.DataFrame(made), resamples=100)
+    levels = {"round": range(7), "backend": ("tcp", "rpc"), "cut": range(4), "codec": codecs}
+    made = pd.MultiIndex.from_product(levels.values(), names=levels).to_frame(index=False)
+    place, cut = made["codec"].map({codec: place for place, codec in enumerate(codecs, 1)}), made.pop("cut")
+    factor = made["backend"].map({"tcp": 1.0, "rpc": 1.1}) / place * (1 + 0.01 * made["round"])
+    took, sent = slower * factor * (0.02 + 0.01 * (cut - 2).abs()), 1000.0 * (3 - cut)
+    made = made.assign(
+        **{"run": "example", "model": "toy", "netem": "wifi", "batch_size": 1, **USUAL, "codec": made["codec"]},
+        setup="", point=cut.astype("str"), point_name="layer" + cut.astype("str"), status="ok", reason="",
+        bound_by="edge", latency_s=took, latency_bound_s=0.9 * took, edge_s=0.5 * took, serialize_s=0.1 * took,
+        network_s=0.2 * took, server_s=0.2 * took, throughput_ips=1.5 / took, throughput_bound_ips=2 / took,
+        payload_bytes=sent, wire_bytes=sent / place, agreement=1 - 0.01 * (place - 1), agreement_images=1000.0,
+        output_error=0.02 * (place - 1),
+    )  # fmt: skip
+    return front_of(made, resamples=100)

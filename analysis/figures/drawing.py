@@ -15,15 +15,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from pareto.analysis import methods
-from pareto.analysis.figures.look import PAGE, chosen, left_out
-from pareto.analysis.naming import IN_WORDS, USUAL, digest, file_stem, levels
+from pareto.analysis.figures.look import PAGE, WIDTHS_IN, chosen
+from pareto.analysis.naming import IN_WORDS, SIMULATED, USUAL, digest, file_stem, levels
 from pareto.analysis.runs.points import CELL, struck_off
 from pareto.basics import files
 from pareto.basics.escaping import short
@@ -35,12 +35,49 @@ MOST_PROCESSES = 8
 MOST_WORDS = 60
 """The most words of a figure's caption; what marks mean in general is in docs/figures.md."""
 _NAMED, _TESTBED_WORDS = 4, 12
-Told = tuple[str, pd.DataFrame]
-"""The caption of a figure and its data: what is drawn, units in the columns' names."""
 
 
 class Nothing(UserError):
     """A figure that has nothing to show, and why."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """What is to be said about the marks on a figure's axes: `layout.finish` writes it.
+
+    words: of the caption: what is shown, then what marks mean. data: what is drawn, units in the columns' names.
+    entries: of the legend. rows: those of the front that are counted. labels: arguments of `layout.place_labels`.
+    """
+
+    title: str
+    words: Sequence[str]
+    data: pd.DataFrame
+    entries: Sequence[Any]
+    rows: pd.DataFrame = field(default_factory=pd.DataFrame)
+    testbed: str = ""
+    labels: Sequence[tuple[Any, ...]] = ()
+    note: str = ""
+
+    def caption(self) -> str:
+        """What the figure shows, of what, and what its marks mean, in `MOST_WORDS`: sentences for which there is no
+        room are left out, the last ones first.
+        """
+        words, most = self.testbed.split(), _TESTBED_WORDS if len(self.rows) else MOST_WORDS
+        where = " ".join(words[:most]) + (" …" if len(words) > most else "")
+        what, *marks = self.words
+        *facts, out = _facts(self.rows) if len(self.rows) else [""]
+        kept: list[str] = []
+        for sentence in (what, *facts, *marks, f"Testbed: {where}" if where else "", out):
+            if len(" ".join((*kept, sentence)).split()) <= MOST_WORDS:
+                kept.append(sentence)
+        return caption(*kept)
+
+    def footnote(self) -> str:
+        """What of the rows was simulated or left out, beneath the figure."""
+        if self.rows.empty:
+            return self.note
+        is_simulated = self.rows["setup"].astype(str).str.startswith(SIMULATED).any()
+        return caption("Simulated: nothing was measured" if is_simulated else "", left_out(self.rows))
 
 
 @dataclass(frozen=True)
@@ -64,19 +101,18 @@ class Drawing:
 
     def drawn(self, width: str = PAGE) -> tuple[Any, str, pd.DataFrame]:
         """The figure at this width, its caption and its data. Raises `Nothing`."""
-        from pareto.analysis.figures import style
+        from pareto.analysis.figures.layout import printed
 
-        with style.styled(width):
-            figure = style.Printed(width)
-            return (figure, *self.draw(figure))
+        figure, told = printed(self.draw, width)
+        return figure, told.caption(), told.data
 
 
-def told_apart(drawings: Sequence[Drawing], folder: Path, widths: Sequence[str]) -> list[Drawing]:
+def told_apart(drawings: Sequence[Drawing]) -> list[Drawing]:
     """The drawings, those that would share a file with a digest of their name after it."""
-    paths = Counter(path for drawing in drawings for path in drawing.paths(folder, widths))
+    stems = Counter(each.stem(width) for each in drawings for width in WIDTHS_IN)
     return [
         replace(each, name=(*each.name, digest(*each.name)))
-        if any(paths[path] > 1 for path in each.paths(folder, widths))
+        if any(stems[each.stem(width)] > 1 for width in WIDTHS_IN)
         else each
         for each in drawings
     ]
@@ -88,20 +124,15 @@ def save(drawing: Drawing, folder: Path, widths: Sequence[str] = (PAGE,)) -> lis
     """
     from pareto.analysis.figures import style
 
-    *_, data, caption = drawing.paths(folder, widths)
+    *_, data, text = drawing.paths(folder, widths)
     pictures = []
     for width in widths:
-        figure, text, frame = drawing.drawn(width)
+        figure, words, frame = drawing.drawn(width)
         files.make(folder)
         pictures += style.save(figure, folder / drawing.stem(width), chosen().formats)
     files.write_table(data, frame)
-    files.write(caption, f"{text}\n")
-    return [*pictures, data, caption]
-
-
-def undrawn(what: str, error: Exception) -> str:
-    """The reason why a figure is missing, in one line."""
-    return f"the figure {what} cannot be drawn: {type(error).__name__}: {short(str(error))}"
+    files.write(text, f"{words}\n")
+    return [*pictures, data, text]
 
 
 def save_all(
@@ -156,31 +187,13 @@ def _save_one(folder: Path, widths: Sequence[str], number: int) -> list[Path] | 
     except (OSError, UserError):
         raise
     except Exception as error:
-        return undrawn(drawing.stem(), error)
+        why = f"{type(error).__name__}: {short(str(error))}"
+        return f"the figure {drawing.stem()} cannot be drawn: {why}"
 
 
 def caption(*sentences: str) -> str:
     """The sentences that are not empty as one text, each with its full stop."""
     return " ".join(f"{sentence.rstrip('.')}." for sentence in sentences if sentence)
-
-
-def told(what: str, rows: pd.DataFrame, testbed: str, *marks: str) -> str:
-    """The caption of a figure in `MOST_WORDS`: what it shows, of what, and what its marks mean; sentences for which
-    there is no room are left out, the last ones first. rows: of the front.
-    """
-    words = testbed.split()
-    where = " ".join(words[:_TESTBED_WORDS]) + (" …" if len(words) > _TESTBED_WORDS else "")
-    model, *counted, out = _facts(rows) if len(rows) else ("", "")
-    return in_few_words(what, model, *counted, *marks, f"Testbed: {where}" if where else "", out)
-
-
-def in_few_words(*sentences: str) -> str:
-    """The caption of the sentences that fit `MOST_WORDS`, earlier ones first."""
-    kept: list[str] = []
-    for sentence in sentences:
-        if len(" ".join((*kept, sentence)).split()) <= MOST_WORDS:
-            kept.append(sentence)
-    return caption(*kept)
 
 
 def testbeds(manifests: Iterable[Mapping[str, Any]]) -> str:
@@ -196,32 +209,31 @@ def origin(manifests: Iterable[Mapping[str, Any]]) -> str:
 
 
 def conditions(rows: pd.DataFrame, testbed: str = "") -> str:
-    """The facts that a reader must know to judge a table: conditions, rounds, testbed, trials left out.
-
-    `rows`: of `analysis.fronts.front.front`; what is not the same in all of them is left to the table.
+    """The facts that a reader must know to judge a table of the front's rows: conditions, rounds, testbed, trials left
+    out; what is not the same in all of them is left to the table.
     """
     *facts, out = _facts(rows)
     return caption(*facts, f"Testbed: {testbed}" if testbed else "", out)
 
 
 def _facts(rows: pd.DataFrame) -> list[str]:
-    models, profiles = (sorted(map(str, rows[column].unique())) for column in ("model", "netem"))
-    parts = [
-        f"{_several('Model', models)} at {_several('profile', profiles)}",
-        _several("batch size", sorted(rows["batch_size"].unique())),
-        *(
-            IN_WORDS[name].format(", ".join(levels(rows[name], (usual,))))
-            for name, usual in USUAL.items()
-            if not set(rows[name]) <= {"", usual}
-        ),
-        _several("setup", [setup for setup in rows["setup"].unique() if setup]),
+    models, profiles, sizes, setups = (
+        _several(name, sorted(filter(None, rows[column].unique())))
+        for name, column in (
+            ("Model", "model"), ("profile", "netem"), ("batch size", "batch_size"), ("setup", "setup")
+        )
+    )  # fmt: skip
+    factors = [
+        IN_WORDS[name].format(", ".join(levels(rows[name], (usual,))))
+        for name, usual in USUAL.items()
+        if not set(rows[name]) <= {"", usual}
     ]
     off = struck_off(rows)
-    counts = sorted({int(count) for count in rows.loc[~off, "rounds"] if count})
+    counts = sorted({int(count) for count in rows.loc[~off, "rounds"] if count}) or [0]
+    span = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else str(counts[0])
     partly = (rows["excluded"] > rows["left_out"]).any()
-    span = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else str(counts[0] if counts else 0)
     return [
-        ", ".join(part for part in parts if part),
+        ", ".join(filter(None, (f"{models} at {profiles}", sizes, *factors, setups))),
         f"Medians over {span} rounds" if span != "1" else "One round: nothing is known of its spread",
         f"{off.sum()} of {len(rows)} points were struck off by a search, with fewer rounds or none"
         if off.any()
@@ -233,7 +245,13 @@ def _facts(rows: pd.DataFrame) -> list[str]:
 
 def _several(what: str, values: Sequence[object]) -> str:
     """`profile wifi` or `profiles lte, wifi`; empty text without a value."""
-    if len(values) > 1 and not what.endswith("s"):
-        what += "s"
+    if not values:
+        return ""
     more = f" and {len(values) - _NAMED} more" if len(values) > _NAMED else ""
-    return f"{what} {', '.join(map(str, values[:_NAMED]))}{more}" if len(values) else ""
+    return f"{what}{'s' * (len(values) > 1)} {', '.join(map(str, values[:_NAMED]))}{more}"
+
+
+def left_out(rows: pd.DataFrame) -> str:
+    """`5 of 60 trials left out (invalid or failed)`; empty text if all of the front's trials counted."""
+    number, trials = (int(rows[column].sum()) for column in ("left_out", "trials"))
+    return f"{number} of {trials} trials left out (invalid or failed)" if number else ""

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.patches import Polygon
 
 from pareto.analysis.figures import layout
-from pareto.analysis.figures.drawing import POINT, Nothing, Told, told
+from pareto.analysis.figures.drawing import POINT, Nothing, Told
 from pareto.analysis.figures.layout import FIGURES, MOST_LABELS, On, Scheme
-from pareto.analysis.figures.marks import FILLS, STATE_WORDS, states
+from pareto.analysis.figures.look import FILLS, STATE_WORDS, states
 from pareto.analysis.figures.style import NEUTRAL, Series, entry, evenly, faded
 from pareto.analysis.fronts import energy, quality
 from pareto.analysis.fronts.indicators import staircase
@@ -28,178 +27,155 @@ LEAST_SHARE = 0.3
 """Axes are shared where the points of every panel take up at least this share of them."""
 MOST_CORNERS = 300
 """How many corners a band's edge has: many rounds give thousands, closer together than a printed line is wide."""
-ENDS = {
+_ENDS = {
     name: [f"{figure}_{end}_{unit}" for end in ("low", "high", "least", "most")]
     for name in FIGURES
     for figure, unit in [name.split("_")]
 }
 """The ends of a figure's 95 % interval, and of its range over the rounds."""
+_DRAWN = {"latency_s": ("x", "left", "right"), "throughput_ips": ("y", "bottom", "top")}
 _GREY = Series("", "0.3", "o")
-_OF_SEARCH = ("settled", "least_latency_s", "most_throughput_ips")
+_BOUNDS = ["least_latency_s", "most_throughput_ips"]
+"""Of a point that a search struck off without a trial."""
 _DATA = [
-    *(*POINT, *FIGURES, "loaded_latency_s", *ENDS["latency_s"], *ENDS["throughput_ips"]),
+    *(*POINT, *FIGURES, "loaded_latency_s", *_ENDS["latency_s"], *_ENDS["throughput_ips"]),
     *("on_backend_front", "on_fronts_of", "on_front", "probability", "ties"),
 ]
 _ACCURACY = ["accuracy", "accuracy_of", "accuracy_images", "accuracy_low", "accuracy_high", quality.LEVEL]
 _ACCURACY += ["wire_bytes_per_image", "on_codec_front", "codec_probability", "codec_ties"]
 _ENERGY = [energy.WHOLE, energy.ACTIVE, "energy_of", "on_energy_front"]
-Row = dict[Any, Any]
 
 
-def front(
-    on: On,
-    rows: pd.DataFrame,
-    scheme: Scheme,
-    attainment: pd.DataFrame | None = None,
-    title: str | None = None,
-) -> Told:
-    """The points of one condition, latency to the right, throughput upwards: the best corner is the upper left.
+def front(on: On, rows: pd.DataFrame, scheme: Scheme, attainment: pd.DataFrame | None = None) -> Told:
+    """The points, latency to the right, throughput upwards: the best corner is the upper left. Rows of several profiles
+    (or batch sizes, ...) have a panel each, in order of latency, with one axis for all panels of a figure of which
+    every panel's points fill enough (`LEAST_SHARE`).
 
-    A backend's staircase bounds what its points attain; marks are filled by `marks.states`. Bars are 95 % intervals of
+    A backend's staircase bounds what its points attain; marks are filled by `look.states`. Bars are 95 % intervals of
     what is or may be on a front, dotted the range of rounds too few for one; a band is what 5 % and 95 % of the
     resamples attain, of `fronts.indicators.attainment`. Raises `Nothing`.
     """
-    measured, narrow = rows.dropna(subset=list(FIGURES)), layout.is_narrow(on)
-    if measured.empty:
+    groups, narrow = _panels(rows), layout.is_narrow(on)
+    owns = {title: _placed(group, scheme) for title, group in groups.items()}
+    placed = pd.concat(owns.values())
+    if placed.empty:
         raise Nothing("nothing to draw: no valid trial")
-    (axes,) = layout.panels(on, 1, 1, 2.2 if narrow else 3.4)
-    _fit(axes, measured, scheme)
-    entries = _plane(axes, measured, scheme, attainment)
-    bounds = rows.reindex(columns=list(_OF_SEARCH[1:])).astype(float).dropna().drop_duplicates()
-    if len(bounds):
-        tick: dict[str, Any] = {"marker": "|", "markersize": 5, "color": "0.5", "linestyle": ""}
-        x, y = bounds["least_latency_s"] * scheme.per_s, bounds["most_throughput_ips"]
-        axes.plot(x, y, **tick, zorder=1.5, scalex=False, scaley=False)
-        entries["struck"] = entry("bound of one struck off", **tick)
-    axes.set(xlabel=scheme.label("latency_s"), ylabel=scheme.label("throughput_ips"))
-    title = f"Latency and throughput: {subject(rows.iloc[0])}" if title is None else title
-    layout.head(on, axes, title, list(entries.values()), rows)
-    _label(axes, measured, scheme, MOST_LABELS, named=not narrow)
-    what = "Latency against throughput of every partition point: up and left is better"
-    return told(what, rows, scheme.testbed, *_marks(rows, scheme)), rows[_columns(rows)]
-
-
-def fronts(
-    on: On,
-    rows: pd.DataFrame,
-    scheme: Scheme,
-    attainment: pd.DataFrame | None = None,
-    title: str | None = None,
-) -> Told:
-    """A panel for each profile of one model (and batch size, and depth), drawn as `front` is, in order of latency.
-
-    Latency, and throughput, have the same axis in all panels if every panel's points fill enough of it (`LEAST_SHARE`).
-    """
-    groups, narrow = list(_panels(rows)), layout.is_narrow(on)
-    owns = [group.dropna(subset=list(FIGURES)) for _, group in groups]
-    if not any(map(len, owns)):
-        raise Nothing("nothing to draw: no valid trial")
-    columns = min(2 if narrow else 3, len(groups))
+    alone = len(groups) == 1
+    columns = 1 if alone else min(2 if narrow else 3, len(groups))
     lines = -(-len(groups) // columns)
-    every = layout.panels(on, lines, columns, 0.3 + (1.4 if narrow else 1.9) * lines, count=len(groups))
-    common = {name: pd.concat(owns) for name in FIGURES if _is_shared(owns, scheme, name)}
-    entries: dict[str, Line2D] = {}
-    for number, (axes, (name, _), own) in enumerate(zip(every, groups, owns, strict=True)):
-        axes.set_title(name, loc="left", fontsize="medium", pad=3)
+    height_in = (2.2 if narrow else 3.4) if alone else 0.3 + (1.4 if narrow else 1.9) * lines
+    panels = layout.panels(on, lines, columns, height_in, count=len(groups))
+    common = {name: placed for name in FIGURES if _is_shared([*owns.values()], scheme, name)}
+    marker_pt, most = (MARKER_PT, MOST_LABELS) if alone else (3.2, 3) if narrow else (4.0, 5)
+    entries, labels = dict[str, Line2D](), []
+    for number, (axes, title) in enumerate(zip(panels, groups, strict=True)):
+        own, first, last = owns[title], number % columns == 0, number + columns >= len(groups)
+        axes.set_title("" if alone else title, loc="left", fontsize="medium", pad=3)
         if own.empty:
             axes.text(0.5, 0.5, "no valid trial", transform=axes.transAxes, ha="center", color="0.4")
             axes.set(xticks=[], yticks=[])
             continue
-        _fit(axes, own, scheme, common)
-        entries |= _plane(axes, own, scheme, attainment, 3.2 if narrow else 4.0)
-        is_first, is_last = number % columns == 0, number + columns >= len(groups)
-        axes.set_ylabel(("images/s" if narrow else scheme.label("throughput_ips")) if is_first else "")
-        axes.set_xlabel(scheme.label("latency_s") if is_last else "")
-        axes.tick_params(labelleft=is_first or "throughput_ips" not in common)
-        axes.tick_params(labelbottom=is_last or "latency_s" not in common)
-    title = f"Fronts of {rows['model'].iloc[0]} across profiles" if title is None else title
-    layout.head(on, every[0], title, list(entries.values()), rows)
-    for axes, own in zip(every, owns, strict=True):
-        if len(own):
-            _label(axes, own, scheme, 3 if narrow else 5, named=False)
+        for axis, (name, drawn) in zip("xy", _DRAWN.items(), strict=True):
+            layout.fit_axis(axes, axis, common.get(name, own)[[*drawn]], scheme.logarithmic[name])
+        entries |= _plane(axes, own, scheme, attainment, marker_pt)
+        rate = "images/s" if narrow and not alone else scheme.label("throughput_ips")
+        axes.set(ylabel=rate if first else "", xlabel=scheme.label("latency_s") if last else "")
+        axes.tick_params(labelleft=first or "throughput_ips" not in common)
+        axes.tick_params(labelbottom=last or "latency_s" not in common)
+        of_panel = _labels(own, scheme, most, named=alone and not narrow)
+        labels.append((axes, of_panel, own[["x", "y"]].to_numpy()))
     free = [name.split("_")[0] for name in FIGURES if name not in common]
     mind = f"Each panel has its own axis of {' and '.join(free)}" if free else "All panels share their axes"
-    text = told("The fronts across profiles", rows, scheme.testbed, mind, *_marks(rows, scheme))
-    return text, rows[_columns(rows)]
+    words = ["The fronts across profiles", mind]
+    title = f"Fronts of {rows['model'].iloc[0]} across profiles"
+    if alone:
+        words = ["Latency against throughput of every partition point: up and left is better"]
+        title = f"Latency and throughput: {subject(rows.iloc[0])}"
+    data = rows[[*_DATA, *(column for column in ("settled", *_BOUNDS) if column in rows)]]
+    words += _marks(rows, placed, scheme)
+    return Told(title, words, data, [*entries.values()], rows, scheme.testbed, labels)
 
 
-def _columns(rows: pd.DataFrame) -> list[str]:
-    """The columns of the figure's data; those of a search only where there was one."""
-    return [*_DATA, *(column for column in _OF_SEARCH if column in rows)]
-
-
-def _panels(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+def _panels(rows: pd.DataFrame) -> Mapping[str, pd.DataFrame]:
     """Title and rows of each panel, from the quickest profile to the slowest, at last those without a valid trial."""
     by = ["netem", *(name for name in BUT_CODEC[2:] if rows[name].nunique() > 1)]
-    groups = [group for _, group in rows.groupby(by, dropna=False, sort=True)]
-    medians = pd.Series([group["latency_s"].median() for group in groups])
-    for place in medians.sort_values(kind="stable").index:
-        first = groups[place].iloc[0]
-        words = {name: IN_WORDS[name].format(first[name]) for name in by if name in IN_WORDS}
-        words |= {"batch_size": f"batch size {first['batch_size']}"}
-        yield ", ".join(filter(None, (str(words.get(name, first[name])) for name in by))), groups[place]
+    words = IN_WORDS | {"batch_size": "batch size {}"}
+    groups = [group for _, group in rows.groupby(by, dropna=False)]
+    groups.sort(key=lambda group: float(np.nan_to_num(group["latency_s"].median(), nan=math.inf)))
+    return {
+        ", ".join(filter(None, (words.get(name, "{}").format(group[name].iloc[0]) for name in by))): group
+        for group in groups
+    }
+
+
+def _placed(rows: pd.DataFrame, scheme: Scheme) -> pd.DataFrame:
+    """The rows with both figures, and how each is drawn: its `state`; x and y; and the ends of its bars, if it is or
+    may be on a front and has some: of 95 % intervals (`sure`), or of ranges over the rounds.
+    """
+    rows = rows.dropna(subset=list(FIGURES))
+    placed = rows.assign(state=states(rows))
+    placed["sure"] = rows[[*_ENDS["latency_s"][:2], *_ENDS["throughput_ips"][:2]]].notna().all(axis=1)
+    has_bars = (placed["state"] != "dominated") & (placed["sure"] | (rows["rounds"] > 1))
+    for name, (at, *ends) in _DRAWN.items():
+        placed[at] = rows[name] * scheme.scale(name)
+        for end, sure, spread in zip(ends, _ENDS[name][:2], _ENDS[name][2:], strict=True):
+            known = rows[sure].where(placed["sure"], rows[spread]) * scheme.scale(name)
+            placed[end] = known.where(has_bars & (scheme.uncertainty == "box")).astype(float)
+    return placed
 
 
 def _is_shared(owns: list[pd.DataFrame], scheme: Scheme, name: str) -> bool:
     """Whether all panels may have the same axis for a figure."""
-    placed = [np.log(own[name]) if scheme.logarithmic[name] else own[name] for own in owns if len(own)]
-    spans = [float(np.ptp(each)) for each in placed]
-    return min(filter(None, spans), default=math.inf) >= LEAST_SHARE * float(np.ptp(pd.concat(placed)))
-
-
-def _contending(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows of the points on their backend's front, or perhaps on it."""
-    return rows[states(rows) != "dominated"]
-
-
-def _fit(
-    axes: Axes, own: pd.DataFrame, scheme: Scheme, common: dict[str, pd.DataFrame] | None = None
-) -> None:
-    """Set both axes for these rows, or for those that panels share."""
-    for axis, name in zip("xy", FIGURES, strict=True):
-        rows = (common or {}).get(name, own)
-        values = rows[name]
-        if scheme.uncertainty == "box":
-            low, high, least, most = (_contending(rows)[end] for end in ENDS[name])
-            values = pd.concat([values, low.fillna(least), high.fillna(most)])
-        layout.fit_axis(axes, axis, values * scheme.scale(name), scheme.logarithmic[name])
+    values = [np.log(own[name]) if scheme.logarithmic[name] else own[name] for own in owns if len(own)]
+    spans = [float(np.ptp(each)) for each in values]
+    return min(filter(None, spans), default=math.inf) >= LEAST_SHARE * float(np.ptp(pd.concat(values)))
 
 
 def _plane(
-    axes: Axes,
-    rows: pd.DataFrame,
-    scheme: Scheme,
-    attainment: pd.DataFrame | None,
-    marker_pt: float = MARKER_PT,
+    axes: Axes, rows: pd.DataFrame, scheme: Scheme, attainment: pd.DataFrame | None, marker_pt: float
 ) -> dict[str, Line2D]:
     """Draw all but labels on axes with limits. Returns the legend's entries by their texts."""
     axes.grid(True)
-    is_plane, entries = _in_plane(rows), dict[str, Line2D]()
-    crossing = [one for one in scheme.series if len(one.of(rows))]
-    for one in [*crossing, *([NEUTRAL] if (rows["backend"] == NONE).any() else [])]:
-        own = one.of(rows)
-        has_line = is_plane and (one is not NEUTRAL or not crossing)
-        if has_line:
+    entries, crossing = dict[str, Line2D](), (rows["backend"] != NONE).any()
+    for one, own in scheme.of_each(rows):
+        line: dict[str, Any] = {}
+        if _in_plane(rows) and (one is not NEUTRAL or not crossing):
+            line = {"linestyle": one.line}
             if scheme.uncertainty == "band" and attainment is not None:
                 _band(axes, own, scheme, attainment, one.colour)
             steps = _stairs(axes, _on_its_front(rows, one), scheme)
-            axes.plot(*steps, linestyle=one.line, color=one.colour, linewidth=1.2, zorder=2)
-        if scheme.uncertainty == "box":
-            _intervals(axes, _contending(own), scheme, one.colour)
-        for state, those in own.groupby(states(own)):
-            look = _look(one, str(state), marker_pt) | {"zorder": 3 if state == "dominated" else 4}
-            axes.plot(those["latency_s"] * scheme.per_s, those["throughput_ips"], **look)
+            axes.plot(*steps, color=one.colour, linewidth=1.2, zorder=2, **line)
+        for sure, dashes in ((True, "-"), (False, ":")):
+            bars = own[own["left"].notna() & (own["sure"] == sure)]
+            look: dict[str, Any] = {
+                "colors": one.colour,
+                "linewidths": 0.7,
+                "linestyles": dashes,
+                "zorder": 2.6,
+            }
+            axes.hlines(bars["y"], bars["left"], bars["right"], **look)
+            axes.vlines(bars["x"], bars["bottom"], bars["top"], **look)
+        for state, those in own.groupby("state"):
+            axes.plot(those["x"], those["y"], **_look(one, str(state), marker_pt))
         label = one.label if one is NEUTRAL else f"{one.label} front{_cost(own)}"
-        line = {"linestyle": one.line} if has_line else {}
         entries[label] = entry(label, **_look(one, "front", marker_pt) | line)
-    if scheme.uncertainty == "box":
-        known = _contending(rows)[[*ENDS["latency_s"][:1], *ENDS["latency_s"][2:3]]].notna().any()
-        words, dots = ("95 % interval", "-") if known.iloc[0] else ("range of the rounds", ":")
-        if known.any() and rows["rounds"].max() > 1:
-            entries["interval"] = entry(words, color="0.3", linewidth=0.7, linestyle=dots)
+    if len(bars := rows[rows["left"].notna() & (rows["rounds"] > 1)]):
+        words, dashes = ("95 % interval", "-") if bars["sure"].any() else ("range of the rounds", ":")
+        entries["interval"] = entry(words, color="0.3", linewidth=0.7, linestyle=dashes)
     for state in ("unsure", "dominated"):
-        if state in set(states(rows)):
+        if state in set(rows["state"]):
             entries[state] = entry(STATE_WORDS[state], **_look(_GREY, state, marker_pt))
+    struck = rows.reindex(columns=_BOUNDS).astype(float).dropna().drop_duplicates()
+    if len(struck):
+        tick: dict[str, Any] = {
+            "marker": "|",
+            "markersize": 5,
+            "color": "0.5",
+            "linestyle": "",
+            "zorder": 1.5,
+        }
+        axes.plot(*(struck * [scheme.per_s, 1]).to_numpy().T, **tick, scalex=False, scaley=False)
+        entries["struck"] = entry("bound of one struck off", **tick)
     return entries
 
 
@@ -225,36 +201,25 @@ def _stairs(axes: Axes, corners: pd.DataFrame, scheme: Scheme) -> tuple[Floats, 
     return staircase(x, y, right=axes.get_xlim()[1], bottom=axes.get_ylim()[0])
 
 
-def _intervals(axes: Axes, rows: pd.DataFrame, scheme: Scheme, colour: str) -> None:
-    """Draw thin bars: 95 % intervals from end to end, or dotted the range over rounds that are too few for one."""
-    known = rows[[*ENDS["latency_s"][:2], *ENDS["throughput_ips"][:2]]].notna().all(axis=1)
-    for those, first, line in ((rows[known], 0, "-"), (rows[~known & (rows["rounds"] > 1)], 2, ":")):
-        look: dict[str, Any] = {"colors": colour, "linewidths": 0.7, "linestyles": line, "zorder": 2.6}
-        left, right = (those[end] * scheme.per_s for end in ENDS["latency_s"][first : first + 2])
-        axes.hlines(those["throughput_ips"], left, right, **look)
-        bottom, top = (those[end] for end in ENDS["throughput_ips"][first : first + 2])
-        axes.vlines(those["latency_s"] * scheme.per_s, bottom, top, **look)
-
-
 def _band(axes: Axes, own: pd.DataFrame, scheme: Scheme, attainment: pd.DataFrame, colour: str) -> None:
     """Draw what between 5 % and 95 % of the resamples attain; nothing without surfaces of these two objectives."""
     if not {*FIGURES, "percent"} <= {*attainment}:
         return
     same = [*CONDITION, "backend"]
     surfaces = attainment[attainment[same].eq(own.iloc[0][same]).all(axis=1)]
-    corners = [surfaces[surfaces["percent"] == percent] for percent in (5, 95)]
-    corners = [each.iloc[evenly(range(len(each)), MOST_CORNERS)] for each in corners]
-    if all(map(len, corners)):
-        best, worst = (np.column_stack(_stairs(axes, each, scheme)) for each in corners)
-        axes.add_patch(
-            Polygon(np.vstack([best, worst[::-1]]), color=colour, alpha=0.13, linewidth=0, zorder=1.5)
-        )
+    edges = [surfaces[surfaces["percent"] == percent] for percent in (5, 95)]
+    if all(map(len, edges)):
+        thin = [edge.iloc[evenly(range(len(edge)), MOST_CORNERS)] for edge in edges]
+        best, worst = (np.column_stack(_stairs(axes, edge, scheme)) for edge in thin)
+        axes.fill(*np.vstack([best, worst[::-1]]).T, color=colour, alpha=0.13, linewidth=0, zorder=1.5)
 
 
 def _look(one: Series, state: str, marker_pt: float = MARKER_PT) -> dict[str, Any]:
     """The look of points of one state: full, pale, hollow; and small where dominated."""
-    look = one.mark(marker_pt, markerfacecolor=faded(one.colour, FILLS[state]))
-    return look if state != "dominated" else look | {"markersize": 0.8 * marker_pt, "alpha": 0.5}
+    small = (
+        {"markersize": 0.8 * marker_pt, "alpha": 0.5, "zorder": 3} if state == "dominated" else {"zorder": 4}
+    )
+    return one.mark(marker_pt, markerfacecolor=faded(one.colour, FILLS[state])) | small
 
 
 def _cost(own: pd.DataFrame) -> str:
@@ -267,103 +232,95 @@ def _cost(own: pd.DataFrame) -> str:
     return f" ({kinds[0]} {quality.span(own['accuracy'])})" if known else " (accuracy not measured)"
 
 
-def _rows_of(rows: pd.DataFrame, scheme: Scheme) -> list[tuple[Series, Row]]:
-    """Each point with its series, by latency."""
-    every = [(one, row) for one in (*scheme.series, NEUTRAL) for row in one.of(rows).to_dict("records")]
-    return sorted(every, key=lambda pair: float(pair[1]["latency_s"]))
+def _labels(
+    rows: pd.DataFrame, scheme: Scheme, most: int, *, named: bool
+) -> list[tuple[float, float, str, Any]]:
+    """Labels of some points: on the front of all, then on a backend's, then those that leave the model to one host."""
+    every = pd.concat(own.assign(colour=one.colour) for one, own in scheme.of_each(rows))
+    every = every.sort_values("latency_s", kind="stable")
+    whole = every["point"].isin(rows.loc[undivided(rows), "point"])
+    ranks = np.select([every["on_front"], every["on_backend_front"], whole], [0, 1, 2], 3)
+    shown: list[Mapping[Any, Any]] = []
+    for rank in range(3):
+        shown += evenly(every[ranks == rank].to_dict("records"), most - len(shown))
+    return [
+        (
+            row["x"], row["y"],
+            point_label(row["point"], row["point_name"] if named and len(cuts(row["point"])) == 1 else ""),
+            tuple(0.7 * part for part in faded(row["colour"], 1)),
+        )
+        for row in shown
+    ]  # fmt: skip
 
 
-def _label(axes: Axes, rows: pd.DataFrame, scheme: Scheme, most: int, *, named: bool) -> None:
-    """Label some points: on the front of all, then on a backend's, then those that leave the model to one host."""
-    whole = set(rows.loc[undivided(rows), "point"])
-    ranks: list[list[tuple[Series, Row]]] = [[], [], []]
-    for one, row in _rows_of(rows, scheme):
-        if row["on_backend_front"] or row["point"] in whole:
-            ranks[0 if row["on_front"] else 1 if row["on_backend_front"] else 2].append((one, row))
-    shown: list[tuple[Series, Row]] = []
-    for rank in ranks:
-        shown += evenly(rank, most - len(shown))
-    labels = []
-    for one, row in shown:
-        name = str(row["point_name"]) if named and len(cuts(row["point"])) == 1 else ""
-        ink = tuple(0.7 * part for part in faded(one.colour, 1))
-        at = row["latency_s"] * scheme.per_s, row["throughput_ips"]
-        labels.append((*at, point_label(row["point"], name), ink))
-    layout.place_labels(axes, labels, rows[list(FIGURES)].to_numpy(dtype=float) * [scheme.per_s, 1])
-
-
-def _marks(rows: pd.DataFrame, scheme: Scheme) -> Iterator[str]:
+def _marks(rows: pd.DataFrame, placed: pd.DataFrame, scheme: Scheme) -> Iterator[str]:
     """Yield what the marks mean, and what must be known to read them."""
-    contending = _contending(rows.dropna(subset=list(FIGURES)))
     if not _in_plane(rows):
         yield f"The front is that of {quality.in_words(rows['objectives'].iloc[0].split('+'), rows)}"
     if (ruled_out := ~rows["feasible"].astype(bool) & (rows["rounds"] > 0)).any():
         yield f"{ruled_out.sum()} points do not meet the condition"
-    if scheme.uncertainty == "box" and contending["latency_low_s"].notna().any():
+    bars = placed[placed["left"].notna()]
+    if bars["sure"].any():
         yield "Bars: 95 % intervals"
-    elif scheme.uncertainty == "box" and (contending["rounds"] > 1).any():
+    elif (bars["rounds"] > 1).any():
         yield "Dotted: the range of too few rounds"
     if scheme.uncertainty == "band" and _in_plane(rows):
         yield "Bands: 5 to 95 % of resamples"
     ties = dict[str, None]()
     for row in rows[rows["on_backend_front"] & rows["ties"].fillna("").ne("")].to_dict("records"):
         at = f" at {row['netem']}" if rows["netem"].nunique() > 1 else ""
-        ties |= {
-            " and ".join(sorted((cell_name(row), other))) + at: None for other in str(row["ties"]).split("; ")
-        }
+        ties |= {" and ".join(sorted((cell_name(row), each))) + at: None for each in row["ties"].split("; ")}
     if ties:
         yield f"Not to be told apart: {some(list(ties), 2)}"
 
 
-def third(
-    on: On, rows: pd.DataFrame, scheme: Scheme, kind: str, note: str = "", title: str | None = None
-) -> Told:
+def third(on: On, rows: pd.DataFrame, scheme: Scheme, kind: str, note: str = "") -> Told:
     """Accuracy or energy (`kind`) upwards, over latency and over throughput: filled and numbered on the front of all
     three, hollow where dominated. note: whose energy it is, of `fronts.energy.note`. Raises `Nothing`.
     """
     narrow, is_energy = layout.is_narrow(on), kind == "energy"
     column = energy.judged_by(rows) if is_energy else "accuracy"
     measured = rows.dropna(subset=[*FIGURES, column])
-    measured = measured.assign(third=measured[column] * (1 if is_energy else 100))
     if is_energy and measured.empty:
         raise Nothing("energy: no device's energy is known of every point")
     if not is_energy and measured.loc[measured["backend"] != NONE, "codec"].nunique() < 2:
         raise Nothing("accuracy: fewer than two codecs have an accuracy")
     is_on, over = ("on_energy_front", "all three") if is_energy else ("on_codec_front", "all codecs")
-    shown, drawn = each_once(measured), [*scheme.series, NEUTRAL]
-    every = layout.panels(on, *((2, 1, 3.8) if narrow else (1, 2, 2.8)), sharey=not narrow)
-    for axes, name in zip(every, FIGURES, strict=True):
-        layout.fit_axis(axes, "x", shown[name] * scheme.scale(name), scheme.logarithmic[name])
+    shown = each_once(measured).assign(third=measured[column] * (1 if is_energy else 100))
+    best, entries, labels = [], [], []
+    panels = layout.panels(on, *((2, 1, 3.8) if narrow else (1, 2, 2.8)), sharey=not narrow)
+    for one, own in scheme.of_each(shown):
+        cost = "" if is_energy else f": {quality.span(own['accuracy'])}"
+        entries.append(entry(one.label + cost, **one.mark(MARKER_PT)))
+        best.append(own[own[is_on].astype(bool)].assign(colour=one.colour))
+        for axes, name in zip(panels, FIGURES, strict=True):
+            for state, those in own.groupby(np.where(own[is_on], "front", "dominated")):
+                axes.plot(those[name] * scheme.scale(name), those["third"], **_look(one, str(state)))
+    numbered = evenly(pd.concat(best).sort_values("latency_s").to_dict("records"), MOST_LABELS)
+    above_idle = ", above idle" if column == energy.ACTIVE else ""
+    word = quality.WORDS.get(str(measured["accuracy_of"].iloc[0]), "accuracy")
+    for axes, name in zip(panels, FIGURES, strict=True):
+        scale = scheme.scale(name)
+        layout.fit_axis(axes, "x", shown[name] * scale, scheme.logarithmic[name])
         axes.grid(True)
         axes.set_xlabel(scheme.label(name))
-        for one in drawn:
-            for is_best, those in one.of(shown).groupby(is_on):
-                look = _look(one, "front" if is_best else "dominated") | {"zorder": 4 if is_best else 3}
-                axes.plot(those[name] * scheme.scale(name), those["third"], **look)
         if is_energy:
             layout.fit_axis(axes, "y", shown["third"])
         else:  # shares that lie close together are compared by their differences, up to 100 %
             axes.margins(y=0.12)
             axes.set_yticks([tick for tick in axes.get_yticks() if tick <= 100])
-    above_idle = ", above idle" if column == energy.ACTIVE else ""
-    word = quality.WORDS.get(str(measured["accuracy_of"].iloc[0]), "accuracy")
-    for axes in every if narrow else every[:1]:
-        axes.set_ylabel(f"energy (J per image{above_idle})" if is_energy else f"{word} (%)")
-    costs = {one: "" if is_energy else f": {quality.span(one.of(shown)['accuracy'])}" for one in drawn}
-    entries = [entry(one.label + costs[one], **one.mark(MARKER_PT)) for one in drawn if len(one.of(shown))]
-    entries.append(entry(f"on the front of {over}", **_look(_GREY, "front")))
-    entries.append(entry("dominated", **_look(_GREY, "dominated")))
-    title = f"Latency, throughput and {kind}: {subject(rows.iloc[0])}" if title is None else title
-    layout.head(on, every[0], title, entries, rows)
-    best = evenly([pair for pair in _rows_of(shown, scheme) if pair[1][is_on]], MOST_LABELS)
-    for axes, name in zip(every, FIGURES, strict=True):
-        scale = scheme.scale(name)
-        labels = [(row[name] * scale, row["third"], str(row["point"]), one.colour) for one, row in best]
-        layout.place_labels(axes, labels, shown[[name, "third"]].to_numpy(dtype=float) * [scale, 1])
+        if narrow or name == FIGURES[0]:
+            axes.set_ylabel(f"energy (J per image{above_idle})" if is_energy else f"{word} (%)")
+        texts = [(row[name] * scale, row["third"], row["point"], row["colour"]) for row in numbered]
+        labels.append((axes, texts, shown[[name, "third"]].to_numpy() * [scale, 1]))
+    for state, meaning in (("front", f"on the front of {over}"), ("dominated", "dominated")):
+        entries.append(entry(meaning, **_look(_GREY, state)))
     unknown = sorted(set(rows.loc[rows["accuracy"].isna() & (rows["rounds"] > 0), "codec"]))
-    lacking = (
-        f"Accuracy not measured: {some(unknown)}" if unknown else f"Accuracy: {quality.name_of(measured)}"
-    )
+    if not is_energy:
+        known = f"Accuracy: {quality.name_of(measured)}"
+        note = f"Accuracy not measured: {some(unknown)}" if unknown else known
     what = f"Latency, throughput and {kind} of every partition point"
-    text = told(what, rows, scheme.testbed, note if is_energy else lacking, f"Filled: on the front of {over}")
-    return text, measured.reindex(columns=[*POINT, *FIGURES, *(_ENERGY if is_energy else _ACCURACY)])
+    title = f"Latency, throughput and {kind}: {subject(rows.iloc[0])}"
+    data = measured.reindex(columns=[*POINT, *FIGURES, *(_ENERGY if is_energy else _ACCURACY)])
+    words = (what, note, f"Filled: on the front of {over}")
+    return Told(title, words, data, entries, rows, scheme.testbed, labels)

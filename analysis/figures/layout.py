@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib import rcParams
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from pareto.analysis.figures.look import WIDTHS_IN, chosen, left_out
-from pareto.analysis.figures.marks import ends, is_logarithmic
-from pareto.analysis.figures.style import SMALL_PT, Printed, Series, every_series
-from pareto.analysis.naming import SIMULATED, time_unit
+from pareto.analysis.figures.drawing import Told
+from pareto.analysis.figures.look import PAGE, WIDTHS_IN, chosen, ends, is_logarithmic
+from pareto.analysis.figures.style import NEUTRAL, SMALL_PT, Printed, Series, every_series, styled
+from pareto.analysis.naming import time_unit
 from pareto.analysis.runs.points import BUT_CODEC, order
 from pareto.analysis.statistics.samples import Floats
 from pareto.protocol.errors import UserError
 
-On = Figure | SubFigure | Axes | Sequence[Axes]
+On = Printed | Axes | Sequence[Axes]
 """The place of a figure: a figure of its own, or axes of the caller's, as many as it has panels."""
 FIGURES = ("latency_s", "throughput_ips")
 MOST_LABELS = 10
@@ -32,13 +30,15 @@ MANY = 60
 """With more points than this, marks are small."""
 _LETTER_EM = 0.6
 """The mean width of a letter, a little more than it is."""
+_LABEL_PT = (10, 10)
+"""The least room of a label beside its point."""
 _STEPS = [factor * 10**power for power in range(8) for factor in (1, 2, 5)]
 
 
 @dataclass(frozen=True)
 class Scheme:
     """One choice for all figures of a run: the unit of times and how many make a second, which axes are logarithmic,
-    how backends look, what is shown of uncertainty (`marks.UNCERTAINTIES`), and the testbed for captions.
+    how backends look, what is shown of uncertainty (`look.UNCERTAINTIES`), and the testbed for captions.
     """
 
     unit: str
@@ -66,80 +66,88 @@ class Scheme:
         """The label of a figure's axis."""
         return f"latency ({self.unit})" if name == "latency_s" else "throughput (images/s)"
 
+    def of_each(self, rows: pd.DataFrame) -> Iterator[tuple[Series, pd.DataFrame]]:
+        """Yield each series that some rows have, and what it has of them; at last where nothing crosses."""
+        for one in (*self.series, NEUTRAL):
+            if len(own := one.of(rows)):
+                yield one, own
+
+
+def printed(draw: Callable[[Printed], Told], width: str = PAGE) -> tuple[Printed, Told]:
+    """A whole figure of this width, and what it tells."""
+    with styled(width):
+        figure = Printed(width)
+        told = draw(figure)
+        finish(figure, told)
+    return figure, told
+
 
 def panels(on: On, lines: int, columns: int, height_in: float, **more: Any) -> list[Axes]:
     """The axes to draw on, line by line: new ones of a figure, whose height is set, or the caller's. `count`: of them,
     where the last line is not full. Raises UserError.
     """
     count = more.pop("count", lines * columns)
-    if isinstance(on, (Figure, SubFigure)):
-        if isinstance(on, Printed):
-            on.set_size_inches(on.get_size_inches()[0], height_in)
+    if isinstance(on, Printed):
+        on.set_figheight(height_in)
         grid = on.subplots(lines, columns, squeeze=False, **more).ravel()
         for axes in grid[count:]:
             axes.remove()
         return list(grid[:count])
-    given = [on] if isinstance(on, Axes) else list(np.ravel(np.asarray(on, dtype=object)))
-    if len(given) != count:
+    if len(given := _given(on)) != count:
         raise UserError(f"ax: this figure has {count} panels, and takes as many axes, not {len(given)}")
     return given
 
 
+def _given(on: Axes | Sequence[Axes]) -> list[Axes]:
+    return list(np.ravel(np.asarray(on, dtype=object)))
+
+
 def is_narrow(on: On) -> bool:
     """Whether there is a column's room, and not a page's."""
-    return _width_in(on) < (WIDTHS_IN["column"] + WIDTHS_IN["page"]) / 2
+    if isinstance(on, Printed):
+        return on.width != PAGE
+    boxes = [axes.bbox for axes in _given(on)]
+    span_in = (max(box.x1 for box in boxes) - min(box.x0 for box in boxes)) / _given(on)[0].figure.dpi
+    return bool(span_in < sum(WIDTHS_IN.values()) / 2)
 
 
-def _width_in(on: On) -> float:
-    if isinstance(on, (Figure, SubFigure)):
-        return float(on.bbox.width / on.dpi)
-    every = [on] if isinstance(on, Axes) else list(np.ravel(np.asarray(on, dtype=object)))
-    span = max(axes.bbox.x1 for axes in every) - min(axes.bbox.x0 for axes in every)
-    return float(span / every[0].figure.dpi)
-
-
-def head(
-    on: On, first: Axes, title: str, entries: Sequence[Artist], rows: pd.DataFrame | None = None
-) -> None:
-    """Write title and legend: above a figure of ours, which grows by their height, and under it what of the rows was
-    left out or simulated; on the caller's first axes otherwise.
+def finish(on: On, told: Told, title: str | None = None) -> None:
+    """Write title and legend, above a figure of ours, which grows by their height, or on the caller's first axes; what
+    of the rows was left out or simulated, under ours; and then labels, in the layout that there is. title: in place of
+    the figure's own.
     """
-    if not isinstance(on, (Figure, SubFigure)):
+    title, entries = told.title if title is None else title, list(told.entries)
+    if isinstance(on, Printed):
+        size, title_pt = float(rcParams["legend.fontsize"]), float(rcParams["axes.titlesize"])
+        room_pt = 72 * on.get_figwidth() - 12
+        title = textwrap.fill(title if chosen().titles else "", int(room_pt / (0.64 * title_pt)))
+        each_pt = size * (_LETTER_EM * max((len(str(it.get_label())) for it in entries), default=0) + 4.6)
+        columns = max(min(int(room_pt / each_pt), len(entries)), 1)
+        taken_pt = 1.25 * title_pt * len(title.splitlines()) + 1.5 * size * -(-len(entries) // columns)
+        on.set_figheight(on.get_figheight() + taken_pt / 72)
+        if title or entries:
+            bold = {"weight": "bold", "size": title_pt}
+            head = on.legend(handles=entries, loc="outside upper left", ncols=columns, alignment="left")
+            head.set_title(title or None, prop=bold)  # type: ignore[arg-type]
+        if note := textwrap.fill(told.footnote(), int(room_pt / (0.55 * SMALL_PT))):
+            on.supxlabel(note, x=0.01, ha="left", fontsize=SMALL_PT, color="0.35")
+    else:
+        first = _given(on)[0]
         first.set_title(title, loc="left")
         if entries:
-            first.legend(handles=list(entries), loc="best", fontsize="small")
-        return
-    size, title_pt = float(rcParams["legend.fontsize"]), float(rcParams["axes.titlesize"])
-    room_pt = 72 * _width_in(on) - 12
-    title = textwrap.fill(title if chosen().titles else "", max(int(room_pt / (0.64 * title_pt)), 12))
-    each_pt = size * (_LETTER_EM * max((len(str(it.get_label())) for it in entries), default=0) + 4.6)
-    columns = max(min(int(room_pt / each_pt), len(entries)), 1)
-    if isinstance(on, Printed):
-        taken_pt = 1.25 * title_pt * len(title.splitlines()) + 1.5 * size * -(-len(entries) // columns)
-        on.set_size_inches(on.get_size_inches()[0], on.get_size_inches()[1] + taken_pt / 72)
-    if title or entries:
-        look: dict[str, Any] = {"borderaxespad": 0.2, "columnspacing": 1.2, "handletextpad": 0.5}
-        look |= {"title": title or None, "title_fontproperties": {"weight": "bold", "size": title_pt}}
-        on.legend(handles=list(entries), loc="outside upper left", alignment="left", ncols=columns, **look)
-    if rows is not None:
-        simulated = rows["setup"].astype(str).str.startswith(SIMULATED).any()
-        notes = filter(None, ("Simulated: nothing was measured" if simulated else "", left_out(rows)))
-        if text := ". ".join(notes):
-            on.supxlabel(f"{text}.", x=0.01, ha="left", fontsize=SMALL_PT, color="0.35")
+            first.legend(handles=entries, loc="best", fontsize="small")
+    for labels in told.labels:
+        place_labels(*labels)
 
 
-def fit_axis(
-    axes: Axes, name: str, values: Iterable[float], logarithmic: bool | None = None, room: float = 0.1
-) -> None:
-    """Fix scale and limits of an axis as `marks.ends` does, with room around the points."""
-    known = np.asarray([*values], dtype=float)
+def fit_axis(axes: Axes, name: str, values: Any, logarithmic: bool | None = None, room: float = 0.1) -> None:
+    """Fix scale and limits of an axis as `look.ends` does, with room around the points."""
+    known = np.asarray(values, dtype=float)
     known = known[np.isfinite(known)]
     low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
-    bent = (is_logarithmic(low, high) if logarithmic is None else logarithmic) and low > 0
-    axes.set(**{f"{name}lim": ends(low, high, room, bent)})
+    bent = low > 0 and (is_logarithmic(low, high) if logarithmic is None else logarithmic)
+    axes.set(**{f"{name}scale": "log" if bent else "linear", f"{name}lim": ends(low, high, room, bent)})
     if bent:
-        limits = axes.get_xlim() if name == "x" else axes.get_ylim()
-        axes.set(**{f"{name}scale": "log", f"{name}lim": limits})
         _mark_decades(axes, name)
 
 
@@ -158,9 +166,8 @@ def _mark_decades(axes: Axes, name: str) -> None:
 
 def in_order(rows: pd.DataFrame) -> pd.Series:
     """The names (`point_name`) of all points of some rows, indexed by point, ordered by their cuts."""
-    named = rows.groupby("point")["point_name"].max().reset_index()
-    ordered: pd.Series = named.sort_values("point", key=order).set_index("point")["point_name"]
-    return ordered
+    names: pd.Series = rows.groupby("point")["point_name"].max()
+    return names.sort_index(key=lambda points: order(points.to_series()))
 
 
 def places(rows: pd.DataFrame, points: pd.Series) -> pd.Series:
@@ -173,19 +180,14 @@ def label_points(axes: Axes, points: pd.Series) -> None:
     numbers do not fit either, every second, fifth, ... has one.
     """
     room = 0.6 + max(5 - len(points), 0) / 4  # the bars of few points need not be wide
-    axes.set_xlim(-room, len(points) - 1 + room)
-    axes.set_xlabel("partition point")
+    axes.set(xlim=(-room, len(points) - 1 + room), xlabel="partition point")
     each_pt = 0.94 * axes.bbox.width * 72 / axes.figure.dpi / (len(points) - 1 + 2 * room)
-    size_pt = _LETTER_EM * float(rcParams["xtick.labelsize"])
-
-    def needed_pt(texts: Iterable[object]) -> float:
-        return 3 + size_pt * max((len(str(text)) for text in texts), default=0)
-
-    if needed_pt(points) <= each_pt and needed_pt(points.index) <= each_pt:
-        axes.set_xticks(range(len(points)), [f"{point}\n{name}" for point, name in points.items()])
-    else:
-        step = next(step for step in _STEPS if needed_pt(points.index) <= step * each_pt)
-        axes.set_xticks(range(0, len(points), step), [str(point) for point in points.index[::step]])
+    letter_pt = _LETTER_EM * float(rcParams["xtick.labelsize"])
+    number_pt, name_pt = (3 + letter_pt * max(map(len, map(str, texts))) for texts in (points.index, points))
+    named = max(number_pt, name_pt) <= each_pt
+    step = 1 if named else next(step for step in _STEPS if number_pt <= step * each_pt)
+    texts = [f"{point}\n{name}" if named else str(point) for point, name in points.iloc[::step].items()]
+    axes.set_xticks(range(0, len(points), step), texts)
 
 
 def place_labels(
@@ -193,7 +195,7 @@ def place_labels(
     labels: Sequence[tuple[float, float, str, Any]],
     marks: Floats,
     reach_pt: float = 2.5,
-    side: tuple[float, float] = (-1.0, 1.0),
+    side: tuple[int, int] = (-1, 1),
 ) -> None:
     """Write each label (x, y, text, colour) at this side of its point, or elsewhere to be clear of marks (n x 2, data
     units, which reach so far) and of other labels, with a thin line to its point where it is apart. One for which there
@@ -205,40 +207,35 @@ def place_labels(
     if not labels or figure is None:
         return
     figure.settle() if isinstance(figure, Printed) else figure.draw_without_rendering()
-    box: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.2}
-    look: dict[str, Any] = {"fontsize": SMALL_PT, "zorder": 3.5, "ha": "center", "va": "center", "bbox": box}
-    to_pixels, reach = axes.transData, reach_pt * axes.figure.dpi / 72
-    texts, at = [], []
-    for x, y, words, colour in labels:
-        text, point = axes.text(x, y, words, color=colour, **look), to_pixels.transform((x, y))
-        text.set_in_layout(False)
-        half = np.array(text.get_window_extent().size) / 2
-        if (2 * half >= axes.bbox.size).any():
-            text.remove()
-            continue
-        texts.append(text)
-        at.append((x, y))
-        away = (half + reach + 2) * side
-        beyond = (point + away - half < axes.bbox.min) | (point + away + half > axes.bbox.max)
-        text.set_position(tuple(to_pixels.inverted().transform(point + np.where(beyond, -away, away))))
+    pixels, reach = axes.transData, reach_pt * axes.figure.dpi / 72
+    points = np.array([label[:2] for label in labels])
+    at = pixels.transform(points)
+    beyond = at + np.multiply(side, _LABEL_PT) * axes.figure.dpi / 72
+    sides = np.where((beyond < axes.bbox.min) | (beyond > axes.bbox.max), np.multiply(-1, side), side)
+    starts = pixels.inverted().transform(at + sides * (reach + 2))
+    box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.2}
+    texts = []
+    for start, (across, up), (*_, words, colour) in zip(starts, sides, labels, strict=True):
+        ha, va = ("center", "left", "right")[across], ("center", "bottom", "top")[up]
+        look: dict[str, Any] = {"color": colour, "fontsize": SMALL_PT, "zorder": 3.5, "bbox": box}
+        texts.append(axes.text(start[0], start[1], words, ha=ha, va=va, **look))
     around = reach * np.array([[0, 0], [-0.7, -0.7], [-0.7, 0.7], [0.7, -0.7], [0.7, 0.7]])
-    dots = (to_pixels.transform(marks[:: 1 + len(marks) // 300])[:, None] + around).reshape(-1, 2)
-    around_x, around_y = to_pixels.inverted().transform(dots).T
+    dots = (pixels.transform(marks[:: 1 + len(marks) // 300])[:, None] + around).reshape(-1, 2)
+    x, y = pixels.inverted().transform(dots).T
     arrow = {"arrowstyle": "-", "color": "0.45", "linewidth": 0.4, "shrinkA": 1, "zorder": 2.2}
-    before = len(axes.patches)
     # Bounded by turns, not by time: the same on a slow machine.
     bounds = {"iter_lim": 60, "expand": (1.1, 1.25), "explode_radius": 0, "min_arrow_len": 8 + reach}
-    of = {"target_x": [x for x, _ in at], "target_y": [y for _, y in at], "avoid_self": False, "ax": axes}
-    adjust_text(texts, x=around_x, y=around_y, arrowprops=arrow, **of, **bounds)
-    leaders = {leader.patchA: leader for leader in axes.patches[before:]}  # type: ignore[attr-defined]
+    target = {"target_x": points[:, 0], "target_y": points[:, 1], "avoid_self": False}
+    _, lines = adjust_text(texts, x=x, y=y, ax=axes, arrowprops=arrow, **target, **bounds)
+    every = pixels.transform(marks)
     kept: list[Any] = []
-    every = to_pixels.transform(marks)
     for text in texts:
+        text.set_in_layout(False)
         extent = text.get_window_extent()
+        is_inside = np.less_equal(extent.size, axes.bbox.size).all()
         covers = ((every > extent.min) & (every < extent.max)).all(axis=1).any()
-        if covers or any(extent.overlaps(other) for other in kept):
-            text.remove()
-            if leader := leaders.get(text):
-                leader.remove()
-        else:
+        if is_inside and not covers and not any(extent.overlaps(other) for other in kept):
             kept.append(extent)
+        else:
+            for artist in (text, *(line for line in lines if line.patchA is text)):
+                artist.remove()

@@ -1,4 +1,6 @@
-"""The choices that a user has for the look of pictures and tables for a paper. Without matplotlib."""
+"""The look of figures as far as it needs no matplotlib: a user's choices, and the rules for drawing a front, which a
+notebook and the page follow, too: how full a mark is, and which axes start at 0 or are logarithmic.
+"""
 
 from __future__ import annotations
 
@@ -7,29 +9,35 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
 
 from pareto.protocol.errors import UserError
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FORMATS = ("pdf", "png", "svg")
 TITLES = ("auto", "none")
 PAGE = "page"
 WIDTHS_IN = {"column": 3.4, "page": 7.0}
-"""The widths of a figure as it is printed, without scaling: one column of a two-column paper, or a page's text width.
-
-A figure of another width is not the same one made smaller: it has its own font sizes (6 pt or more when printed), fewer
-labels, and panels where they find room. Every figure function takes the name as its argument `width`.
+"""The widths of a figure as printed: one column of a two-column paper, or a page's text width. A figure of another
+width is not the same one made smaller: it has its own font sizes (6 pt or more), labels and arrangement of panels.
 """
+SURE = 0.95
+"""A point on its backend's front in a share of the resamples between 1 - SURE and SURE is drawn as unsure."""
+FILLS = {"front": 1.0, "unsure": 0.3, "dominated": 0.0}
+"""The share of its backend's colour, the rest white, that fills a mark of each state."""
+STATE_WORDS = {"front": "on the front", "unsure": "perhaps on the front", "dominated": "dominated"}
+UNCERTAINTIES = ("none", "box", "band")
+"""The drawings of uncertainty beside how full marks are: none, intervals (95 %) of points, a front's band."""
+LOG_RANGE = 8
+"""An axis is logarithmic from this factor on between the largest value and the smallest; else it starts at 0."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """formats: of the files of each picture. titles: whether a picture has one; a paper has its caption. font: the name
-    of an installed family; empty: the one that comes with matplotlib. style: a file of matplotlib's settings. columns:
-    of the LaTeX tables of fronts; none: those that have room.
+    """The look that a user chooses. formats: of the files of each picture. titles: whether a picture has one. font: an
+    installed family, or empty for matplotlib's own. style: a file of matplotlib's settings. columns: of the LaTeX
+    tables of fronts; none: those that have room.
     """
 
     formats: tuple[str, ...] = ("pdf", "png")
@@ -40,25 +48,24 @@ class Look:
 
     @classmethod
     def checked(cls, formats: str, title: str, font: str, style: Path | None, columns: str = "") -> Look:
-        """The look that the texts of the command line name; whether there are such a font, settings and columns is not
-        known yet. Raises UserError.
+        """The look of the command line's texts; whether there are such a font, settings and columns is not known yet.
+        Raises UserError.
         """
-        wanted = tuple(dict.fromkeys(name.strip() for name in formats.split(",") if name.strip()))
+        wanted, heads = (
+            tuple(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
+            for names in (formats, columns)
+        )
         if not wanted or not set(wanted) <= set(FORMATS):
             raise UserError(f"--format {formats}: with commas, of {', '.join(FORMATS)}")
         if title not in TITLES:
             raise UserError(f"--title {title}: one of {', '.join(TITLES)}")
-        heads = tuple(name.strip() for name in columns.split(",") if name.strip())
         return cls(wanted, title == "auto", font.strip(), style, heads)
 
 
 USUAL = Look()
 _CHOSEN: ContextVar[Look] = ContextVar("look", default=USUAL)
-
-
-def chosen() -> Look:
-    """The look of the figures that are being drawn."""
-    return _CHOSEN.get()
+chosen = _CHOSEN.get
+"""Returns the look of the figures that are being drawn."""
 
 
 @contextmanager
@@ -71,7 +78,27 @@ def drawn_as(look: Look) -> Iterator[None]:
         _CHOSEN.reset(before)
 
 
-def left_out(rows: pd.DataFrame) -> str:
-    """`5 of 60 trials left out (invalid or failed)`; empty text if all counted. `rows`: of the front."""
-    number, trials = (int(rows[column].sum()) for column in ("left_out", "trials"))
-    return f"{number} of {trials} trials left out (invalid or failed)" if number else ""
+def states(rows: pd.DataFrame) -> pd.Series:
+    """A key of `FILLS` for each row of a front. Without a probability the medians decide."""
+    on_front, probability = rows["on_backend_front"].astype(bool), rows["probability"]
+    unsure = (on_front & (probability < SURE)) | (~on_front & (probability > 1 - SURE))
+    found = np.where(unsure, "unsure", np.where(on_front, "front", "dominated"))
+    return pd.Series(found, index=rows.index)
+
+
+def is_logarithmic(low: float, high: float) -> bool:
+    """Whether an axis of values from `low` to `high` is logarithmic."""
+    return low > 0 and high / low >= LOG_RANGE
+
+
+def ends(low: float, high: float, room: float, logarithmic: bool | None = None) -> tuple[float, float]:
+    """The ends of an axis of values from `low` to `high`, with `room` (a share of what is shown) beyond them.
+
+    A linear axis starts at 0, or below it only where a value does. logarithmic: where that is decided already.
+    """
+    if is_logarithmic(low, high) if logarithmic is None else logarithmic:
+        margin = max((high / low) ** room, 1.1)
+        return low / margin, high * margin
+    start, end = min(low, 0.0), max(high, 0.0)
+    margin = room * (end - start) or 1.0
+    return start - margin * (low < 0), end + margin

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from pareto.analysis.advice.observed import workloads as every_workload
 from pareto.analysis.advice.predict import Predictor, best_on_grid, margin_on_grid
 from pareto.analysis.advice.rivals import absent
 from pareto.analysis.figures import layout
-from pareto.analysis.figures.drawing import Nothing, Told, testbeds, told
+from pareto.analysis.figures.drawing import Nothing, Told, testbeds
 from pareto.analysis.figures.layout import On
 from pareto.analysis.figures.style import ALARM, SMALL_PT, entry
 from pareto.analysis.findings import Findings
@@ -46,25 +46,15 @@ UNDECIDED = "\\\\\\"
 """The hatch where two points are too close to call."""
 _TITLES = {"latency": "Lowest latency", "throughput": "Highest throughput"}
 _MARKERS = {NONE: "h", "tcp": "o", "rpc": "s"}
-_EDGES: dict[str, tuple[str, float, str]] = {
-    "": ("black", 0.9, "-"), SAME: ("black", 0.9, "-"), CLOSE: ("black", 1.1, ":"), OTHER: (ALARM, 2.2, "-"),
-}  # fmt: skip
+_EDGES: dict[str, tuple[str, float, Any, str]] = {
+    "": ("black", 0.9, "-", ""),
+    SAME: ("black", 0.9, "-", ""),
+    CLOSE: ("black", 1.1, ":", "prediction differs, within chance"),
+    OTHER: (ALARM, 2.2, "-", "prediction differs"),
+}
+"""The border of a mark by what is predicted there: colour, width, line, and words of the legend."""
 _DOT_PT = 12.0
 _THIN: dict[str, Any] = {"edgecolor": "0.4", "linewidth": 0.4}
-
-
-@dataclass(frozen=True)
-class Known:
-    """The content of a map. rows: of the front. networks: what the profiles are. errors: of predictions, a standard
-    deviation as a share, by objective. about: what competes, or does not, in words.
-    """
-
-    rows: pd.DataFrame
-    networks: Mapping[str, Network]
-    predictor: Predictor | None = None
-    errors: Mapping[str, float] = field(default_factory=dict)
-    about: str = ""
-    testbed: str = ""
 
 
 def workloads(findings: Findings) -> Iterator[tuple[tuple[str, ...], pd.DataFrame]]:
@@ -74,92 +64,124 @@ def workloads(findings: Findings) -> Iterator[tuple[tuple[str, ...], pd.DataFram
     every = findings.front[[len(cuts(point)) == 1 for point in findings.front["point"]]]
     for columns in (OVER_CODECS, WORKLOAD):
         for _, rows in every.groupby(columns, dropna=False):
-            if columns is OVER_CODECS and rows.loc[rows["backend"] != NONE, "codec"].nunique() < 2:
+            if columns is OVER_CODECS and not _has_codecs(rows):
                 continue
-            name = [str(rows["model"].iloc[0]), *(["codecs"] if columns is OVER_CODECS else [])]
+            name = [str(rows["model"].iloc[0]), "codecs" if columns is OVER_CODECS else ""]
             for column, letter in {**LETTERS, "setup": ""}.items():
                 if column in columns and every[column].nunique() > 1:
                     name.append(f"{letter}{rows[column].iloc[0]}")
             yield tuple(filter(None, name)), rows
 
 
-def best_map(on: On, findings: Findings, workload: pd.DataFrame, title: str | None = None) -> Told:
+def _has_codecs(rows: pd.DataFrame) -> bool:
+    return bool(rows.loc[rows["backend"] != NONE, "codec"].nunique() > 1)
+
+
+def best_map(on: On, findings: Findings, workload: pd.DataFrame) -> Told:
     """A map for the latency and one for the throughput of a workload: rate to the right, round-trip delay upwards.
 
     Marks are the measured profiles, with the number of their best point; the areas behind are what is predicted, the
     way back not shaped, and fade where another point is behind by less than predictions err. Raises `Nothing`.
     """
     try:
-        return draw_map(on, known_of(findings, workload), title)
+        return draw_map(on, **known_of(findings, workload))
     except UserError as error:  # profiles of one name that differ, or of no constant delay and rate
         raise Nothing(f"best-map: {error}") from None
 
 
-def draw_map(on: On, of: Known, title: str | None = None) -> Told:
-    """`best_map` of what is known."""
-    winners = best(of.rows, of.networks, of.predictor)
-    if winners.empty or (of.predictor is None and winners["netem"].nunique() < 2):
+def draw_map(
+    on: On,
+    rows: pd.DataFrame,
+    known: Mapping[str, Network],
+    predictor: Predictor | None = None,
+    errors: Mapping[str, float] | None = None,
+    about: str = "",
+    testbed: str = "",
+) -> Told:
+    """`best_map` of some rows of a front. known: what the profiles are. errors: of predictions, a standard deviation as
+    a share, by objective. about: what competes, or does not, in words.
+    """
+    winners, errors, narrow = best(rows, known, predictor), errors or {}, layout.is_narrow(on)
+    if winners.empty or (predictor is None and winners["netem"].nunique() < 2):
         raise Nothing("best-map: it takes two measured networks, or a prediction")
-    rows, narrow = of.rows[of.rows["netem"].isin(winners["netem"])], layout.is_narrow(on)
     delays, rates = _steps(winners["delay_s"], (0.001, 0.2)), _steps(winners["rate_bps"], (1e6, 1e9))
-    areas = {name: _areas(of.predictor, delays, rates, name) for name in _TITLES if of.predictor}
-    colours = _colours([cell for found in areas.values() for cell in found])
+    which = {name: best_on_grid(predictor, delays, rates, name) for name in _TITLES if predictor}
+    cells: list[Cell] = []
+    if predictor is not None:
+        cells = list(zip(*(predictor.cells[name].astype(str) for name in ("point", "backend")), strict=True))
+    shown = {cells[each] for grid in which.values() for each in np.unique(grid)}
+    # The later the cut, the darker; light enough for black letters.
+    ordered = sorted(shown, key=lambda cell: (int(cell[0]), cell[1]))
+    looks = list(dict.fromkeys((point, backend.partition(" ")[2]) for point, backend in ordered))
+    shades = dict(zip(looks, np.linspace(0.04, 0.5, len(looks)), strict=True))
+    colours = {cell: colormaps["YlGnBu"](shades[cell[0], cell[1].partition(" ")[2]]) for cell in ordered}
     panels = layout.panels(on, *((2, 1, 5.0) if narrow else (1, 2, 3.2)), sharex=True, sharey=True)
-    named, fades, dots = set[Cell](), False, {}
-    for axes, objective in zip(panels, _TITLES, strict=True):
-        here = winners[winners["objective"] == objective]
-        dots[axes] = np.column_stack(
-            [here["rate_bps"].clip(upper=rates[-1]), here["delay_s"].clip(lower=delays[0])]
-        )
-        axes.set_title(_TITLES[objective], loc="left", fontsize="medium", fontweight="normal")
+    at = winners.assign(
+        x=winners["rate_bps"].clip(upper=rates[-1]), y=winners["delay_s"].clip(lower=delays[0])
+    )
+    named, fades, labels = set[Cell](), False, []
+    for axes, (objective, heading) in zip(panels, _TITLES.items(), strict=True):
+        here = at[at["objective"] == objective]
+        dots = here[["x", "y"]].to_numpy(dtype=float)
+        axes.set_title(heading, loc="left", fontsize="medium", fontweight="normal")
         axes.set(xscale="log", yscale="log", xlim=rates[[0, -1]], ylim=delays[[0, -1]])
         _ticks(axes, rates, delays, winners)
-        if of.predictor is not None:
-            named |= _draw_areas(axes, areas[objective], colours, rates, delays, dots[axes])
-            close = margin_on_grid(of.predictor, delays, rates, objective) < of.errors.get(objective, 0)
-            fades |= bool(close.any())
+        if predictor is not None:
+            areas = {cells[each]: which[objective] == each for each in np.unique(which[objective])}
+            named |= _draw_areas(axes, areas, colours, rates, delays, dots)
+            close = margin_on_grid(predictor, delays, rates, objective) < errors.get(objective, 0)
             if close.any():
-                look: dict[str, Any] = {"levels": [0.5, 1.5], "zorder": 1.4}
-                axes.contourf(rates, delays, close, colors=["white"], alpha=0.6, **look)
-                lines = axes.contourf(rates, delays, close, colors="none", hatches=[UNDECIDED], **look)
-                lines.set(edgecolor="0.6", linewidth=0)
-        _draw_dots(axes, here, dots[axes])
+                fades = True
+                axes.contourf(rates, delays, close, [0.5, 1.5], colors=["white"], alpha=0.6, zorder=1.4)
+                look: dict[str, Any] = {"colors": "none", "hatches": [UNDECIDED], "zorder": 1.4}
+                axes.contourf(rates, delays, close, [0.5, 1.5], **look).set(edgecolor="0.6", linewidth=0)
+        for mark in here.to_dict("records"):
+            colour, thick, line, _ = _EDGES[mark["prediction"]]
+            look = {
+                "edgecolor": colour,
+                "linewidths": thick,
+                "linestyle": line,
+                "clip_on": False,
+                "zorder": 5,
+            }
+            place_ = mark["x"], mark["y"]
+            axes.scatter(*place_, _DOT_PT**2, "white", marker=_marker(mark["backend"]), **look)
+            look = {"fontsize": SMALL_PT, "fontweight": "bold", "ha": "center", "va": "center_baseline"}
+            axes.text(*place_, mark["point"], zorder=6, **look)
         if narrow or axes is panels[0]:
             axes.set_ylabel("round-trip delay (ms)")
         if not narrow or axes is panels[-1]:
             axes.set_xlabel("rate, edge to server (Mbit/s)")
+        names = [(mark["x"], mark["y"], _said(mark), "black") for mark in here.to_dict("records")]
+        labels.append((axes, names, dots, _DOT_PT / 2 + 1, (0, -1)))
     entries = _legend(winners)
-    for cell in colours:
+    for cell in ordered:
         if cell not in named:
             entries.append(Patch(facecolor=colours[cell], hatch=_hatch(cell), label=_name(cell), **_THIN))
     if fades:
         entries.append(Patch(facecolor="0.96", hatch=UNDECIDED, label="too close to call", **_THIN))
-    codecs = of.rows["codec"].unique()
-    codec = (
-        ", over codecs" if len(codecs) > 1 else f", {codecs[0]}" if codecs[0] not in ("", NO_CODEC) else ""
-    )
-    title = f"Best point by network: {of.rows['model'].iloc[0]}{codec}" if title is None else title
-    layout.head(on, panels[0], title, entries, rows)
-    for axes, objective in zip(panels, _TITLES, strict=True):
-        _name_dots(axes, winners[winners["objective"] == objective], dots[axes])
-    off = [f"{100 * error:.2g} % ({name})" for name, error in of.errors.items()]
-    missing = sorted(set(of.rows["netem"]) - set(winners["netem"]))
-    text = told(
+    codecs = rows["codec"].unique()
+    codec = "over codecs" if len(codecs) > 1 else codecs[0] if codecs[0] not in ("", NO_CODEC) else ""
+    title = f"Best point by network: {', '.join(filter(None, (rows['model'].iloc[0], codec)))}"
+    off = [f"{100 * error:.2g} % ({name})" for name, error in errors.items()]
+    missing = sorted(set(rows["netem"]) - set(winners["netem"]))
+    words = (
         "The best point by network: marks measured, areas predicted, extrapolated far from marks",
-        rows,
-        of.testbed,
-        of.about,
+        about,
         f"Faded: closer than predictions err, {listed(off)}" if off else "",
         f"Not on the map: {some(missing)}" if missing else "",
     )
-    data = [winners.assign(what="measured"), *_written(areas, rates, delays)]
-    return text, pd.concat(data, ignore_index=True)
+    data = [winners.assign(what="measured")]
+    for objective, grid in which.items():
+        data.append(_written(grid, delays, rates, cells).assign(objective=objective))
+    of_winners = rows[rows["netem"].isin(winners["netem"])]
+    return Told(title, words, pd.concat(data, ignore_index=True), entries, of_winners, testbed, labels)
 
 
-def known_of(findings: Findings, rows: pd.DataFrame) -> Known:
-    """The content of the map of some rows of a front. Raises UserError."""
+def known_of(findings: Findings, rows: pd.DataFrame) -> dict[str, Any]:
+    """The arguments of `draw_map` for some rows of a front. Raises UserError."""
     trials = findings.trials.reindex(columns=NEEDED)
-    if rows.loc[rows["backend"] != NONE, "codec"].nunique() > 1:
+    if _has_codecs(rows):
         return _over_codecs(findings, rows, trials.merge(rows[OVER_CODECS].drop_duplicates()))
     own = in_every_codec(trials).merge(rows[WORKLOAD].drop_duplicates())
     runs = set(own["run"].unique())
@@ -168,26 +190,23 @@ def known_of(findings: Findings, rows: pd.DataFrame) -> Known:
     # What a condition asks of a measured network cannot be asked of a predicted one.
     predictor, errors = (None, {}) if findings.where else _predictor(own, findings.stages, known)
     about = "" if predictor is None else absent(predictor.cells, own, findings.struck)
-    return Known(rows, known, predictor, errors, about, testbeds(manifests))
+    of_all = {"predictor": predictor, "errors": errors, "about": about}
+    return {"rows": rows, "known": known, "testbed": testbeds(manifests), **of_all}
 
 
-def _over_codecs(findings: Findings, rows: pd.DataFrame, trials: pd.DataFrame) -> Known:
+def _over_codecs(findings: Findings, rows: pd.DataFrame, trials: pd.DataFrame) -> dict[str, Any]:
     """The map of one workload over its codecs: the backend's name carries the codec's."""
     manifests = [run.manifest for run in findings.runs]
     known, limit = networks(manifests), Where.parse(findings.where)
-    predictor, errors = None, dict[str, float]()
-    for of_workload in every_workload(trials, over_codecs=True):
-        predictor, errors = _predictor(of_workload, findings.stages, known)
+    (own,) = every_workload(trials, over_codecs=True)
+    predictor, errors = _predictor(own, findings.stages, known)
     if predictor is not None:
         cells = predictor.cells
         # A condition on what a network decides cannot be asked of the prediction.
-        if limit.columns - set(cells) - {"point", "backend", "codec"}:
-            admitted = np.zeros(len(cells), dtype=np.bool_)
-        else:
-            admitted = (limit.holds(cells) & ~_costs_accuracy(cells, limit)).to_numpy(dtype=np.bool_)
-        predictor = predictor.only(admitted) if admitted.any() else None
-    if predictor is not None:
-        predictor = replace(predictor, cells=_with_codec(predictor.cells))
+        asked = limit.columns - set(cells) - {"point", "backend", "codec"}
+        admitted = ~_costs_accuracy(cells, limit) & (not asked and limit.holds(cells))
+        kept = predictor.only(admitted.to_numpy(dtype=np.bool_))
+        predictor = replace(kept, cells=_with_codec(kept.cells)) if admitted.any() else None
     competes = rows["feasible"].astype(bool) & ~_costs_accuracy(rows, limit)
     left = sorted(set(rows.loc[competes & (rows["backend"] != NONE), "codec"]))
     if not left:
@@ -196,8 +215,9 @@ def _over_codecs(findings: Findings, rows: pd.DataFrame, trials: pd.DataFrame) -
     costs = [f"{codec} {quality.span(of['accuracy'])}" for codec, of in lossy.groupby("codec", observed=True)]
     about = f"Codecs: {', '.join(map(quality.codec_name, left))}"
     about += f"; {quality.name_of(lossy)}: {', '.join(costs)}" if costs else ""
+    of_all = {"predictor": predictor, "errors": errors, "about": about}
     shown = _with_codec(each_once(rows.assign(feasible=competes)))
-    return Known(shown, known, predictor, errors, about, testbeds(manifests))
+    return {"rows": shown, "known": known, "testbed": testbeds(manifests), **of_all}
 
 
 def _predictor(
@@ -210,9 +230,8 @@ def _predictor(
         return None, {}
     tested = predict.validate(observed)
     errors = {objective: tested.spread(objective) for objective in _TITLES}
-    return predict.predictor(observed), {
-        name: error for name, error in errors.items() if math.isfinite(error)
-    }
+    finite = {name: error for name, error in errors.items() if math.isfinite(error)}
+    return predict.predictor(observed), finite
 
 
 def _costs_accuracy(cells: pd.DataFrame, limit: Where) -> pd.Series:
@@ -241,13 +260,6 @@ def _steps(values: pd.Series, otherwise: tuple[float, float]) -> Floats:
     return np.geomspace(low / wider, high * wider, FINENESS)
 
 
-def _areas(predictor: Predictor, delays: Floats, rates: Floats, objective: str) -> dict[Cell, Masks]:
-    """The cells that `predictor` puts first somewhere, and where (rows: delays, columns: rates)."""
-    which = best_on_grid(predictor, delays, rates, objective)
-    cells = predictor.cells[["point", "backend"]].astype(str).to_numpy()
-    return {(cells[each][0], cells[each][1]): which == each for each in np.unique(which)}
-
-
 def _ticks(axes: Axes, rates: Floats, delays: Floats, winners: pd.DataFrame) -> None:
     """Write powers of ten in Mbit/s and ms, and at an end the words for what has no place on the axis."""
     for axis, values, unit, end, word in (
@@ -273,13 +285,10 @@ def _hatch(cell: Cell) -> str:
     return "" if transport(backend) in (NONE, "tcp") else "...." if family(backend) == "tcp" else "////"
 
 
-def _colours(cells: Sequence[Cell]) -> dict[Cell, Any]:
-    """A colour for each point and codec: the later the cut, the darker; light enough for black letters."""
-    ordered = sorted(set(cells), key=lambda cell: (int(cell[0]), cell[1]))
-    looks = {cell: (cell[0], cell[1].partition(" ")[2]) for cell in ordered}
-    each = list(dict.fromkeys(looks.values()))
-    shade = dict(zip(each, np.linspace(0.04, 0.5, len(each)), strict=True))
-    return {cell: colormaps["YlGnBu"](shade[looks[cell]]) for cell in ordered}
+def _marker(backend: str) -> str:
+    """The backend's marker; its variants share another one."""
+    backend = backend.partition(" ")[0]
+    return _MARKERS.get(backend, "8" if family(backend) == "tcp" else "D")
 
 
 def _draw_areas(
@@ -303,84 +312,50 @@ def _draw_areas(
             axes.set_facecolor(colours[cell])
         else:
             look: dict[str, Any] = {"colors": [colours[cell]], "hatches": [_hatch(cell)], "zorder": 1}
-            axes.contourf(rates, delays, inside, levels=[0.5, 1.5], **look).set(edgecolor="0.55", linewidth=0)
-            axes.contour(rates, delays, inside, levels=[0.5], colors="0.35", linewidths=0.5, zorder=1.2)
-        free = inside & ~near
+            axes.contourf(rates, delays, inside, [0.5, 1.5], **look).set(edgecolor="0.55", linewidth=0)
+            axes.contour(rates, delays, inside, [0.5], colors="0.35", linewidths=0.5, zorder=1.2)
         for angle, across in ((0, (2.2, 1.0)), (90, (1.0, 2.2))):
             # Texts are long: what counts is the room before and behind them.
             sampling = (across[0] * high_pt, across[1] * wide_pt)
-            room_pt = ndimage.distance_transform_edt(np.pad(free, 1), sampling=sampling)[1:-1, 1:-1]
+            room_pt = ndimage.distance_transform_edt(np.pad(inside & ~near, 1), sampling=sampling)[1:-1, 1:-1]
             row, column = np.unravel_index(int(np.argmax(room_pt)), room_pt.shape)
             if room_pt[row, column] > max(1.8 * len(_name(cell)), 9):
-                text: dict[str, Any] = {
-                    "ha": "center",
-                    "va": "center",
-                    "fontsize": SMALL_PT + 0.5,
-                    "rotation": angle,
-                }
-                axes.text(rates[column], delays[row], _name(cell), zorder=2, **text)
+                look = {"fontsize": SMALL_PT + 0.5, "rotation": angle, "ha": "center", "va": "center"}
+                axes.text(rates[column], delays[row], _name(cell), zorder=2, **look)
                 named.add(cell)
                 break
     return named
 
 
-def _marker(backend: str) -> str:
-    """The backend's marker; its variants share another one."""
-    backend = backend.partition(" ")[0]
-    return _MARKERS.get(backend, "8" if family(backend) == "tcp" else "D")
-
-
-def _draw_dots(axes: Axes, marks: pd.DataFrame, dots: Floats) -> None:
-    for (x, y), mark in zip(dots, marks.to_dict("records"), strict=True):
-        colour, thick, line = _EDGES[mark["prediction"]]
-        look: dict[str, Any] = {"edgecolor": colour, "linewidths": thick, "linestyle": line, "clip_on": False}
-        axes.scatter(x, y, s=_DOT_PT**2, marker=_marker(mark["backend"]), facecolor="white", zorder=5, **look)
-        place: dict[str, Any] = {"ha": "center", "va": "center_baseline", "zorder": 6}
-        axes.text(x, y, mark["point"], fontsize=SMALL_PT, fontweight="bold", **place)
-
-
-def _name_dots(axes: Axes, marks: pd.DataFrame, dots: Floats) -> None:
-    labels = []
-    for (x, y), mark in zip(dots, marks.to_dict("records"), strict=True):
-        name = " ".join(filter(None, (str(mark["netem"]), str(mark["backend"]).partition(" ")[2])))
-        if mark["prediction"] == OTHER:
-            name += f"\npredicted {_name((mark['predicted_point'], mark['predicted_backend']))}"
-            if not math.isnan(mark["behind_percent"]):
-                name += f", {mark['behind_percent']:.0f} % worse"
-        labels.append((x, y, name, "black"))
-    layout.place_labels(axes, labels, dots, _DOT_PT / 2 + 1, (0, -1))
+def _said(mark: Mapping[Any, Any]) -> str:
+    """The label of a mark: its network, the codec, and what is predicted there if that is another point."""
+    name = " ".join(filter(None, (str(mark["netem"]), str(mark["backend"]).partition(" ")[2])))
+    if mark["prediction"] == OTHER:
+        name += f"\npredicted {_name((mark['predicted_point'], mark['predicted_backend']))}"
+        name += "" if math.isnan(mark["behind_percent"]) else f", {mark['behind_percent']:.0f} % worse"
+    return name
 
 
 def _legend(winners: pd.DataFrame) -> list[Any]:
     entries: list[Any] = []
+    look: dict[str, Any] = {"color": "white", "markeredgecolor": "black", "markersize": 7}
     for backend in sorted({str(backend).partition(" ")[0] for backend in winners["backend"]}, key=place):
-        look: dict[str, Any] = {
-            "marker": _marker(backend),
-            "color": "white",
-            "markeredgecolor": "black",
-            "markersize": 7,
-        }
-        entries.append(entry(f"measured best: {'nothing crosses' if backend == NONE else backend}", **look))
+        words = f"measured best: {'nothing crosses' if backend == NONE else backend}"
+        entries.append(entry(words, marker=_marker(backend), **look))
     if (winners["prediction"] != "").any():
         entries.append(Patch(facecolor="0.88", label="area: predicted best", **_THIN))
-    for kind, words in ((CLOSE, "prediction differs, within chance"), (OTHER, "prediction differs")):
+    for kind in (CLOSE, OTHER):
         if (winners["prediction"] == kind).any():
-            colour, thick, line = _EDGES[kind]
-            look = {"facecolor": "white", "edgecolor": colour, "linewidth": thick, "linestyle": line}
-            entries.append(Patch(label=words, **look))
+            colour, thick, line, words = _EDGES[kind]
+            entries.append(Patch(fc="white", edgecolor=colour, linewidth=thick, linestyle=line, label=words))
     return entries
 
 
-def _written(
-    areas: Mapping[str, Mapping[Cell, Masks]], rates: Floats, delays: Floats
-) -> Iterator[pd.DataFrame]:
-    """Yield the predicted areas as rows, an area at a time."""
-    for objective, found in areas.items():
-        for (point, backend), inside in found.items():
-            rows, columns = np.nonzero(inside[WRITTEN // 2 :: WRITTEN, WRITTEN // 2 :: WRITTEN])
-            at = {
-                "delay_s": delays[WRITTEN // 2 :: WRITTEN][rows],
-                "rate_bps": rates[WRITTEN // 2 :: WRITTEN][columns],
-            }
-            cell = {"objective": objective, "predicted_point": point, "predicted_backend": backend}
-            yield pd.DataFrame(at).assign(what="predicted", **cell)
+def _written(grid: npt.NDArray[Any], delays: Floats, rates: Floats, cells: list[Cell]) -> pd.DataFrame:
+    """The predicted areas as rows, an area at a time."""
+    some_of = slice(WRITTEN // 2, None, WRITTEN)
+    which = grid[some_of, some_of].ravel()
+    at_delay, at_rate = np.meshgrid(delays[some_of], rates[some_of], indexing="ij")
+    found = pd.DataFrame([cells[each] for each in which], columns=["predicted_point", "predicted_backend"])
+    found = found.assign(delay_s=at_delay.ravel(), rate_bps=at_rate.ravel(), what="predicted")
+    return found.iloc[which.argsort(kind="stable")]

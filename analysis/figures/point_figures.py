@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Iterator, Mapping
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
 
 from pareto.analysis.comparing.paired import ALL, KEYS, MIN_BLOCKS, What, compared
-from pareto.analysis.figures import layout, style
-from pareto.analysis.figures.drawing import Nothing, Told, told
+from pareto.analysis.figures import layout
+from pareto.analysis.figures.drawing import Nothing, Told
 from pareto.analysis.figures.layout import MANY, On, Scheme
-from pareto.analysis.figures.style import LEVEL_COLOURS, LINES, MARKERS, Series, entry
+from pareto.analysis.figures.style import GREY, Printed, Series, entry, level, stage_look
 from pareto.analysis.fronts.quality import codec_name, is_none
 from pareto.analysis.naming import backends, levels, subject
 from pareto.analysis.runs.manifest import within
@@ -25,11 +24,12 @@ from pareto.analysis.runs.standing import stands
 
 SIGNIFICANT, INTERVAL, RANGE = "significant", "95 % interval", "range"
 MARKS = {
-    SIGNIFICANT: ("significant", True, "-"),
-    INTERVAL: ("median and 95 % interval", False, "-"),
-    RANGE: ("too few rounds: median and range", False, ":"),
-}
-"""The marks of a difference, by what is known of it: words of the legend, whether it is filled, its whiskers."""
+    SIGNIFICANT: ("significant", True, "-", "Filled: significant, tested at the best point alone"),
+    INTERVAL: ("median and 95 % interval", False, "-", "Each interval holds by itself"),
+    RANGE: ("too few rounds: median and range", False, ":", f"Dotted: the range, of fewer than {MIN_BLOCKS} rounds"),
+}  # fmt: skip
+"""The marks of a difference, by what is known of it: words of the legend, whether it is filled, its whiskers, and a
+sentence of the caption."""
 THROUGHPUT = "throughput_%s_percent"
 _GREYS = ("0.15", "0.5", "0.7")
 _WIRE = "wire_bytes_"
@@ -41,91 +41,71 @@ def payload(
     scheme: Scheme,
     stages: pd.DataFrame | None = None,
     manifest: Mapping[str, Any] | None = None,
-    title: str | None = None,
 ) -> Told:
     """Above the payload of each point (KiB), what codecs send of it, and the input; below the share of the computing
     before each link. stages: of `costs.stage_medians`, for chains. manifest: for input and FLOPs. Raises `Nothing`.
     """
     data = payload_data(rows, stages, manifest)
-    above, entries = _payload(on, data, levels(rows["codec"].fillna("")))
-    title = f"Payload and compute by point: {subject(rows.iloc[0])}" if title is None else title
-    layout.head(on, above, title, entries, rows)
+    entries = _payload(on, data, levels(rows["codec"].fillna("")))
     what = (
         "Above: tensor bytes that a request sends; below: share of all measured compute time before each link"
     )
-    return told(what, rows, scheme.testbed), data
+    title = f"Payload and compute by point: {subject(rows.iloc[0])}"
+    return Told(title, [what], data, entries, rows, scheme.testbed)
 
 
-def partitions_figure(rows: pd.DataFrame, input_bytes: int, text: str) -> style.Printed:
+def partitions_figure(rows: pd.DataFrame, input_bytes: int, text: str) -> Printed:
     """The payload of each point of a model beside its input, and the shares of FLOPs and parameters before it.
 
     rows: one a point, in order: model, point, point_name, payload_bytes (at batch 1; 0 at the last), edge_flops and
     edge_parameters. text: a caption under it.
     """
-    shares = {
-        f"{name}_share": rows[f"edge_{name}"] / max(rows[f"edge_{name}"].iloc[-1], 1)
-        for name in ("flops", "parameters")
-    }
-    data = rows.assign(point=rows["point"].astype("str"), input_bytes=input_bytes, **shares)
-    with style.styled():
-        figure = style.Printed()
-        above, entries = _payload(figure, data.reset_index(drop=True), [])
-        layout.head(figure, above, f"What crosses at each point: {rows['model'].iloc[0]}", entries)
-        words = textwrap.fill(text, 136)
-        figure.supxlabel(words, x=0.01, ha="left", fontsize=style.SMALL_PT + 1, color="0.25")
-    return figure
+    data = rows.assign(point=rows["point"].astype("str"), input_bytes=input_bytes)
+    for name in ("flops", "parameters"):
+        data[f"{name}_share"] = rows[f"edge_{name}"] / max(rows[f"edge_{name}"].iloc[-1], 1)
+    title = f"What crosses at each point: {rows['model'].iloc[0]}"
+    return layout.printed(lambda on: Told(title, [], data, _payload(on, data, []), note=text))[0]
 
 
-def _payload(on: On, data: pd.DataFrame, codecs: list[str]) -> tuple[Axes, list[Any]]:
-    """Draw the bytes above, the shares below, of the columns of `payload_data`. Returns the upper axes, and the
-    legend's entries.
-    """
-    above, below = layout.panels(
-        on, 2, 1, 2.7 if layout.is_narrow(on) else 3.2, sharex=True, height_ratios=(3, 2)
-    )
+def _payload(on: On, data: pd.DataFrame, codecs: list[str]) -> list[Any]:
+    """Draw the bytes above, the shares below, of the columns of `payload_data`. Returns the legend's entries."""
+    height_in = 2.7 if layout.is_narrow(on) else 3.2
+    above, below = layout.panels(on, 2, 1, height_in, sharex=True, height_ratios=(3, 2))
     size, x = 4.0 if len(data) <= MANY else 2.0, np.arange(len(data))
-    sent = data[[name for name in data if str(name).startswith("payload")]] / 1024
+    sent, shares, wire = (data.filter(regex=f"^{kind}") for kind in ("payload", "share", _WIRE))
     for number, name in enumerate(sent):
+        one = level("", number, number)
         label = "payload" if sent.shape[1] == 1 else f"payload on link {number + 1}"
-        look = _link_look(number, _GREYS[number % 3], size)
-        above.plot(x, sent[name].where(sent[name] > 0), label=label, linewidth=0.7, **look)
+        look = one.mark(size, color=_GREYS[number % 3], linestyle=one.line, zorder=3)
+        above.plot(x, sent[name].where(sent[name] > 0) / 1024, label=label, linewidth=0.7, **look)
     input_kib = float(data["input_bytes"].iloc[0]) / 1024
     if math.isfinite(input_kib):
         above.axhline(input_kib, color="0.2", linestyle="--", linewidth=1, label="input", zorder=2)
-    wire = data[[name for name in data if str(name).startswith(_WIRE)]] / 1024
     for name in wire:
         codec = str(name).removeprefix(_WIRE)
-        mark = Series("", LEVEL_COLOURS[codecs.index(codec) % 8], MARKERS[codecs.index(codec) % 12]).mark(
-            size
-        )
-        above.plot(x, wire[name], label=f"sent by {codec}", **mark)
+        number = codecs.index(codec)
+        above.plot(x, wire[name] / 1024, label=f"sent by {codec}", **level("", number, number).mark(size))
     nothing = (sent == 0).all(axis=1)
     if nothing.any():
         cross: dict[str, Any] = {"color": "0.4", "markersize": 4, "transform": above.get_xaxis_transform()}
         above.plot(x[nothing], np.full(nothing.sum(), 0.03), "x", label="nothing crosses", **cross)
-    sizes = np.array([*sent.to_numpy().ravel(), *wire.to_numpy().ravel(), input_kib])
+    sizes = np.array([*sent.to_numpy().ravel(), *wire.to_numpy().ravel(), 1024 * input_kib]) / 1024
     layout.fit_axis(above, "y", sizes[sizes > 0], room=0.08)
     above.set_ylabel("payload (KiB)")
-    for number, name in enumerate(name for name in data if str(name).startswith("share")):
-        label = f"time, edge to middle{number}" if number else "time on the edge"
-        colour, _ = style.stage_look(f"middle{number}" if number else "edge")
-        below.plot(x, data[name], label=label, clip_on=False, **_link_look(number, colour, 0.8 * size))
-    for name, line in (("flops_share", ":"), ("parameters_share", "--")):
+    for number, name in enumerate(shares):
+        one, role = level("", number, number), f"middle{number}" if number else "edge"
+        label = f"time, edge to {role}" if number else "time on the edge"
+        look = one.mark(0.8 * size, color=stage_look(role)[0], linestyle=one.line, zorder=3)
+        below.plot(x, shares[name], label=label, clip_on=False, **look)
+    for name, what, line in (("flops_share", "FLOPs", ":"), ("parameters_share", "parameters", "--")):
         if name in data and data[name].notna().any():
-            label = "FLOPs on the edge" if name == "flops_share" else "parameters on the edge"
-            below.plot(x, data[name], line, color="0.15", linewidth=1.2, label=label)
-    below.set(ylim=(0, 1.04), ylabel="on the edge" if "share" not in data else "share of compute")
+            below.plot(x, data[name], line, color="0.15", linewidth=1.2, label=f"{what} on the edge")
+    below.set(ylim=(0, 1.04), ylabel="on the edge" if shares.empty else "share of compute")
     below.yaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=" %"))
     layout.label_points(below, layout.in_order(data))
     for axes in (above, below):
         axes.grid(True, axis="y")
-    return above, [*above.get_legend_handles_labels()[0], *below.get_legend_handles_labels()[0]]
-
-
-def _link_look(number: int, colour: str, size_pt: float) -> dict[str, Any]:
-    """The look of a link's line, by its number."""
-    line = {"linestyle": LINES[number % len(LINES)], "marker": MARKERS[number % len(MARKERS)]}
-    return {"color": colour, "markersize": size_pt, "zorder": 3, **line}
+    return [*above.get_legend_handles_labels()[0], *below.get_legend_handles_labels()[0]]
 
 
 def payload_data(
@@ -142,12 +122,11 @@ def payload_data(
     if known.empty:
         raise Nothing("payload: no payload is known")
     points = layout.in_order(rows)
-    made = rows.iloc[[0]][["model", "netem"]].merge(points.reset_index(), how="cross")
+    made = rows.iloc[[0]][["model", "netem"]].merge(points.reset_index(), how="cross").set_index("point")
     payloads, shares = _by_link(known, stages)
     for number in payloads:
         suffix = "" if payloads.shape[1] == 1 else str(number)
-        made[f"payload{suffix}_bytes"] = payloads[number].reindex(points.index).to_numpy()
-        made[f"share{suffix}"] = shares[number].reindex(points.index).to_numpy()
+        made[f"payload{suffix}_bytes"], made[f"share{suffix}"] = payloads[number], shares[number]
     listed = within(manifest, "models", str(rows["model"].iloc[0]), "points")
     listed = [each for each in listed if isinstance(each, Mapping)] if isinstance(listed, list) else []
     at_input = known.loc[known["point"].map(lambda point: not any(cuts(point))), "payload_bytes"]
@@ -158,8 +137,8 @@ def payload_data(
     made["flops_share"] = [of_cut.get(cuts(point)[0], math.nan) for point in points.index]
     coded = known[~is_none(known["codec"]) & known["wire_bytes"].notna()]
     for codec, own in coded[coded["codec"] == coded[AT_WORK]].groupby("codec", observed=True):
-        made[f"{_WIRE}{codec}"] = own.groupby("point")["wire_bytes"].median().reindex(points.index).to_numpy()
-    return made
+        made[f"{_WIRE}{codec}"] = own.groupby("point")["wire_bytes"].median()
+    return made.reset_index()[["model", "netem", "point", "point_name", *made.columns[3:]]]
 
 
 def _by_link(known: pd.DataFrame, stages: pd.DataFrame | None) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -172,9 +151,10 @@ def _by_link(known: pd.DataFrame, stages: pd.DataFrame | None) -> tuple[pd.DataF
         has_share = compute_s["edge_s"].notna() & is_whole
     else:
         of_host = stages[stages["point"].isin(known["point"])].groupby(["point", "host"])
+        means = of_host[["payload_bytes", "compute_s"]].mean().unstack("host")
         sent, compute_s = (
-            of_host[column].mean().unstack("host").reindex(columns=list(which))
-            for column, which in (("payload_bytes", roles[:-1]), ("compute_s", roles))
+            means["payload_bytes"].reindex(columns=roles[:-1]),
+            means["compute_s"].reindex(columns=roles),
         )
         has_share, sent = compute_s.iloc[:, 0].notna(), sent.fillna(0.0)
     # A host that a request does not reach has no figures: nothing is sent to it, and it computes nothing.
@@ -184,14 +164,7 @@ def _by_link(known: pd.DataFrame, stages: pd.DataFrame | None) -> tuple[pd.DataF
     return sent.set_axis(links, axis=1), shares.set_axis(links, axis=1)
 
 
-def paired(
-    on: On,
-    pairs: pd.DataFrame,
-    trials: pd.DataFrame,
-    scheme: Scheme,
-    what: What = "backend",
-    title: str | None = None,
-) -> Told:
+def paired(on: On, pairs: pd.DataFrame, trials: pd.DataFrame, scheme: Scheme, what: What = "backend") -> Told:
     """The differences, other - first, of two backends, each codec and none, or each engine and eager (`what`), at each
     point: in latency above and in throughput (%) below.
 
@@ -200,39 +173,39 @@ def paired(
     data, counted = paired_data(pairs, trials, what), _counted(trials)
     points, first, every = layout.in_order(data), data.iloc[0], list(_pairs(data, counted, what))
     above, below = layout.panels(on, 2, 1, 3.2 if layout.is_narrow(on) else 3.6, sharex=True)
-    base = codec_name(first["first"])
-    alone = f"{first['other']} \N{MINUS SIGN} {base}" if len(every) == 1 else "difference"
+    base, alone = codec_name(first["first"]), len(every) == 1
+    difference = f"{first['other']} \N{MINUS SIGN} {base}" if alone else "difference"
     for axes, columns in ((above, _latency(what)), (below, THROUGHPUT)):
-        per_s, unit = (scheme.per_s, scheme.unit) if columns.endswith("_s") else (1.0, "%")
+        name, (per_s, unit) = columns.partition("_")[0], (1.0, "%")
+        if columns.endswith("_s"):
+            per_s, unit = scheme.per_s, scheme.unit
         axes.axhline(0, color="0.25", linewidth=0.8, zorder=1.5)
         for place, (one, own) in enumerate(every):
             shift = 0.7 * (place - (len(every) - 1) / 2) / len(every)
-            _differences(axes, one, own, layout.places(own, points) + shift, columns, per_s)
-        axes.set_ylabel(f"{columns.partition('_')[0]}:\n{alone} ({unit})")
+            x = layout.places(own, points) + shift
+            for kind, those in own.groupby(f"{name}_mark"):
+                _, is_filled, line, _ = MARKS[str(kind)]
+                middle, low, high = (those[columns % end] * per_s for end in ("difference", "low", "high"))
+                spread = np.vstack([middle - low, high - middle]).clip(min=0)
+                fill = one.colour if is_filled else "white"
+                mark = one.mark(4 if len(own) <= MANY else 2, markerfacecolor=fill)
+                bars = axes.errorbar(x[those.index], middle, yerr=spread, elinewidth=0.9, zorder=3, **mark)
+                bars[2][0].set_linestyle(line)
+        axes.set_ylabel(f"{name}:\n{difference} ({unit})")
         axes.grid(True, axis="y")
         axes.margins(y=0.1)
     layout.label_points(below, points)
-    present = {*data["latency_mark"], *data["throughput_mark"]}
-    grey = Series("", style.GREY, "o") if len(every) > 1 else every[0][0]
-    entries = [entry(one.label, **one.mark(4)) for one, _ in every if len(every) > 1]
-    for kind, (label, is_filled, line) in MARKS.items():
-        if kind in present:
-            fill = {
-                "markerfacecolor": grey.colour if is_filled else "white",
-                "linestyle": line,
-                "linewidth": 0.9,
-            }
-            entries.append(entry(label, **grey.mark(4) | fill))
+    grey = every[0][0] if alone else Series("", GREY, "o")
+    entries = [] if alone else [entry(one.label, **one.mark(4)) for one, _ in every]
+    words, present = [], {*data["latency_mark"], *data["throughput_mark"]}
+    for label, is_filled, line, meaning in (MARKS[kind] for kind in MARKS if kind in present):
+        fill = grey.colour if is_filled else "white"
+        entries.append(entry(label, **grey.mark(4, markerfacecolor=fill, linestyle=line, linewidth=0.9)))
+        words.append(meaning)
     several = "Backends against each other" if what == "backend" else f"{what.capitalize()}s against {base}"
-    versus = several if len(every) > 1 else f"{first['other']} against {base}"
-    layout.head(on, above, f"{versus}: {subject(first)}" if title is None else title, entries, counted)
-    meanings = {
-        SIGNIFICANT: "Filled: significant, tested at the best point alone",
-        INTERVAL: "Each interval holds by itself",
-        RANGE: f"Dotted: the range, of fewer than {MIN_BLOCKS} rounds",
-    }
-    marks = dict.fromkeys(meanings[kind] for kind in MARKS if kind in present)
-    return told(f"{versus}: differences of trials of one round", counted, scheme.testbed, *marks), data
+    versus = f"{first['other']} against {base}" if alone else several
+    words.insert(0, f"{versus}: differences of trials of one round")
+    return Told(f"{versus}: {subject(first)}", words, data, entries, counted, scheme.testbed)
 
 
 def _latency(what: What) -> str:
@@ -250,75 +223,48 @@ def paired_data(pairs: pd.DataFrame, trials: pd.DataFrame, what: What = "backend
     points = pairs[(pairs["point"] != ALL) & (pairs["pairs"] > 0)].reset_index(drop=True)
     if points.empty:
         raise Nothing(f"paired: no two {what}s have valid trials of one point in one round")
-    points = points.merge(_ranges(trials, what), how="left", on=[*KEYS[what], "first", "other", "point"])
-    for columns in (_latency(what), THROUGHPUT):
+    measures, ranges = (_latency(what), THROUGHPUT), []
+    for pair, rounds in compared(trials, what):
+        spans = rounds.groupby("point")[[columns.replace("_%s", "") for columns in measures]].agg(
+            ["min", "max"]
+        )
+        spans.columns = [f"{columns % end}_range" for columns in measures for end in ("low", "high")]
+        ranges.append(spans.reset_index().assign(**{str(key): pair[key] for key in pair}))
+    keys = [*KEYS[what], "point"]
+    names = trials.groupby(keys, dropna=False)["point_name"].max().reset_index()
+    spread = pd.concat(ranges, ignore_index=True).merge(names, how="left", on=keys)
+    points = points.merge(spread, how="left", on=[*keys, "first", "other"])
+    for columns in measures:
         ends = [columns % "low", columns % "high"]
         has_interval = points[ends].notna().all(axis=1)
         for end in ends:
             points[end] = points[end].where(has_interval, points.pop(f"{end}_range"))
-        name = columns.partition("_")[0]
-        points[f"{name}_mark"] = np.where(has_interval, INTERVAL, RANGE)
+        points[f"{columns.partition('_')[0]}_mark"] = np.where(has_interval, INTERVAL, RANGE)
     points.loc[points["latency_significant"].astype(bool), "latency_mark"] = SIGNIFICANT
-    return points.iloc[layout.places(points, layout.in_order(points)).argsort(kind="stable")].reset_index(
-        drop=True
-    )
-
-
-def _ranges(trials: pd.DataFrame, what: What) -> pd.DataFrame:
-    """The least and the greatest difference of a round, for each pair and point, and its name."""
-    latency, ranges = _latency(what), []
-    for pair, rounds in compared(trials, what):
-        by_point, ends = rounds.groupby("point"), {}
-        for columns, column in ((latency, latency.replace("_%s", "")), (THROUGHPUT, "throughput_percent")):
-            ends[f"{columns % 'low'}_range"] = by_point[column].min()
-            ends[f"{columns % 'high'}_range"] = by_point[column].max()
-        ranges.append(pd.DataFrame(ends).reset_index().assign(**{str(key): pair[key] for key in pair}))
-    keys = [*KEYS[what], "point"]
-    names = trials.groupby(keys, dropna=False)["point_name"].max().reset_index()
-    return pd.concat(ranges, ignore_index=True).merge(names, how="left", on=keys)
+    place = layout.places(points, layout.in_order(points))
+    return points.iloc[place.argsort(kind="stable")].reset_index(drop=True)
 
 
 def _pairs(data: pd.DataFrame, counted: pd.DataFrame, what: What) -> Iterator[tuple[Series, pd.DataFrame]]:
     """Yield each series with its rows: a pair of backends codec by codec, or a codec or engine backend by backend, in
     the codec's or engine's colour.
     """
-    codecs, over = (
-        levels(data["codec"].fillna("") if "codec" in data else []),
-        backends(data) if "backend" in data else [],
-    )
-    wanted: list[tuple[str, dict[str, str], int]] = []
     if what == "backend":
-        for place, (first, other) in enumerate(data[["first", "other"]].drop_duplicates().to_numpy()):
-            for number, codec in enumerate(codecs):
-                label = f"{other} \N{MINUS SIGN} {first}" + (
-                    f", {codec_name(codec)}" if len(codecs) > 1 else ""
-                )
-                same = {"first": first, "other": other, "codec": codec}
-                wanted.append((label, same, number if len(codecs) > 1 else place))
+        both = data[["first", "other"]].drop_duplicates().to_dict("records")
+        of_pairs = [(f"{pair['other']} \N{MINUS SIGN} {pair['first']}", pair) for pair in both]
+        within_each = [(f", {codec_name(each)}", {"codec": each}) for each in levels(data["codec"])]
     else:
-        for number, level in enumerate(levels(counted[what], ("", "none", EAGER))):
-            for backend in over:
-                label = f"{level} over {backend}" if len(over) > 1 else level
-                wanted.append((label, {"other": level, "backend": backend}, number))
-    for place, (label, same, colour) in enumerate(wanted):
-        own = data[data[list(same)].eq(pd.Series(same)).all(axis=1)]
+        every = levels(counted[what], ("", "none", EAGER))
+        of_pairs = [(each, {"other": each}) for each in every]
+        within_each = [(f" over {each}", {"backend": each}) for each in backends(data)]
+    several = len(within_each) > 1
+    for place, ((number, (label, same)), (inner, (more, also))) in enumerate(
+        product(enumerate(of_pairs), enumerate(within_each))
+    ):
+        own = data[data[[*same, *also]].eq(pd.Series(same | also)).all(axis=1)]
         if len(own):
-            yield (
-                Series(label, LEVEL_COLOURS[colour % len(LEVEL_COLOURS)], MARKERS[place % len(MARKERS)]),
-                own,
-            )
-
-
-def _differences(
-    axes: Axes, one: Series, own: pd.DataFrame, x: pd.Series, columns: str, factor: float
-) -> None:
-    for kind, those in own.groupby(f"{columns.partition('_')[0]}_mark"):
-        _, is_filled, line = MARKS[str(kind)]
-        middle, low, high = (those[columns % end] * factor for end in ("difference", "low", "high"))
-        mark = one.mark(4 if len(own) <= MANY else 2, markerfacecolor=one.colour if is_filled else "white")
-        spread = np.vstack([middle - low, high - middle]).clip(min=0)
-        bars = axes.errorbar(x[those.index], middle, yerr=spread, elinewidth=0.9, zorder=3, **mark)
-        bars[2][0].set_linestyle(line)
+            colour = inner if several and what == "backend" else number
+            yield level(label + more if several else label, colour, place), own
 
 
 def _counted(trials: pd.DataFrame) -> pd.DataFrame:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
 from pareto.analysis.costs import bands
-from pareto.analysis.figures import layout, style
-from pareto.analysis.figures.drawing import Nothing, Told, in_few_words, told
+from pareto.analysis.figures import layout
+from pareto.analysis.figures.drawing import Nothing, Told
 from pareto.analysis.figures.layout import On, Scheme
-from pareto.analysis.figures.style import ALARM, GREY, LEVEL_COLOURS, LINES, NEUTRAL, SMALL_PT, entry
+from pareto.analysis.figures.style import ALARM, GREY, LEVEL_COLOURS, LINES, NEUTRAL, SMALL_PT, Printed, entry
 from pareto.analysis.naming import count, place, some, subject
 from pareto.analysis.runs.load import ONE_LINK
 from pareto.analysis.runs.points import AT_WORK, CELL, NO_CODEC, NONE, each_once
@@ -40,18 +39,12 @@ MOST_DOTS = 2000
 FAR = 2.0
 """Readings further off than this many tolerances stand at the panel's edge, so that they do not flatten all others."""
 _TAIL = ["phase", "share_slower", "latency_s", "percentile", "requests"]
+_LINE = ["backend", "codec", "point"]
 
 log = logging.getLogger(__name__)
 
 
-def tail(
-    on: On,
-    rows: pd.DataFrame,
-    trials: pd.DataFrame,
-    runs: Sequence[Path],
-    scheme: Scheme,
-    title: str | None = None,
-) -> Told:
+def tail(on: On, rows: pd.DataFrame, scheme: Scheme, trials: pd.DataFrame, runs: Sequence[Path]) -> Told:
     """The share of the requests that take longer than a latency, alone and under load: of each backend's points of the
     lowest latency and of the highest throughput. trials: of the same condition, of these runs. Raises `Nothing`.
     """
@@ -62,37 +55,38 @@ def tail(
         raise Nothing(f"tail: {error}") from None
     if data.empty:
         raise Nothing("tail: no request of its points was kept")
-    phases, narrow = (
-        [phase for phase in (ALONE, LOADED) if (data["phase"] == phase).any()],
-        layout.is_narrow(on),
-    )
+    phases, narrow = [each for each in (ALONE, LOADED) if each in set(data["phase"])], layout.is_narrow(on)
     shape = (len(phases), 1, 1.6 * len(phases)) if narrow else (1, len(phases), 2.5)
     panels = layout.panels(on, *shape, sharey=True)
     series = {(one.backend, one.codec): one for one in scheme.series}
-    once, entries = data[["backend", "codec", "point"]].drop_duplicates(), {}
-    number = once.groupby(["backend", "codec"], observed=True).cumcount()
+    once, entries = data[_LINE].drop_duplicates(), []
+    once["line"] = once.groupby(_LINE[:2], observed=True).cumcount() % len(LINES)
+    for backend, codec, point, line in once.itertuples(index=False):
+        one = series.get((backend, codec), NEUTRAL)
+        look = one.mark(4, linestyle=LINES[line], linewidth=1.2)
+        own = data[data[_LINE].eq([backend, codec, point]).all(axis=1)]
+        for axes, phase in zip(panels, phases, strict=True):
+            of_phase = own[own["phase"] == phase]
+            marked = list(of_phase["percentile"].ne("").to_numpy().nonzero()[0])
+            x, y = of_phase["latency_s"] * scheme.per_s, of_phase["share_slower"]
+            axes.plot(x, y, markevery=marked, **look)
+        entries.append(entry(f"{one.label}, point {point}", **look))
     for axes, phase in zip(panels, phases, strict=True):
-        shown = data[data["phase"] == phase]
-        for (backend, codec, point), which in zip(once.itertuples(index=False), number, strict=True):
-            own = shown[shown[["backend", "codec", "point"]].eq([backend, codec, point]).all(axis=1)]
-            one, line = series.get((backend, codec), NEUTRAL), LINES[which % len(LINES)]
-            look = one.mark(4, linestyle=line, linewidth=1.2)
-            marked = list(own["percentile"].ne("").to_numpy().nonzero()[0])
-            axes.plot(own["latency_s"] * scheme.per_s, own["share_slower"], markevery=marked, **look)
-            entries[one.label, point] = entry(f"{one.label}, point {point}", **look)
         axes.grid(True)
-        values = shown["latency_s"] * scheme.per_s
+        values = data.loc[data["phase"] == phase, "latency_s"] * scheme.per_s
         layout.fit_axis(axes, "x", values, scheme.logarithmic["latency_s"], room=0.04)
         axes.set(yscale="log", ylim=(LEAST_SHARE, 1.15), xlabel=f"latency, {phase} ({scheme.unit})")
         axes.yaxis.set_major_locator(FixedLocator([1, 0.5, 0.1, 0.05, 0.01]))
         axes.yaxis.set_minor_locator(NullLocator())
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g} %"))
-    for axes in panels if narrow else panels[:1]:
-        axes.set_ylabel("requests that\ntake longer" if narrow else "requests that take longer")
-    title = f"The latency's tail: {subject(rows.iloc[0])}" if title is None else title
-    layout.head(on, panels[0], title, list(entries.values()), rows)
-    what = "Share of requests that take longer, at each backend's quickest point and at that of most images/s"
-    return told(what, rows, scheme.testbed, "Marks: median, 90th, 95th, 99th percentile"), data
+        axes.yaxis.set_major_formatter(lambda share, _: f"{100 * share:g} %")
+        if narrow or axes is panels[0]:
+            axes.set_ylabel("requests that\ntake longer" if narrow else "requests that take longer")
+    words = (
+        "Share of requests that take longer, at each backend's quickest point and at that of most images/s",
+        "Marks: median, 90th, 95th, 99th percentile",
+    )
+    title = f"The latency's tail: {subject(rows.iloc[0])}"
+    return Told(title, words, data, entries, rows, scheme.testbed)
 
 
 def chosen_points(rows: pd.DataFrame) -> pd.DataFrame:
@@ -109,8 +103,7 @@ def chosen_points(rows: pd.DataFrame) -> pd.DataFrame:
         for _, group in ordered
         if group[["latency_s", "throughput_ips"]].notna().any().all()
     ]
-    chosen = pd.concat(best) if best else wanted
-    return chosen.drop_duplicates(["backend", "codec", "point"])
+    return (pd.concat(best) if best else wanted).drop_duplicates(_LINE)
 
 
 def tail_data(chosen: pd.DataFrame, trials: pd.DataFrame, runs: Sequence[Path]) -> pd.DataFrame:
@@ -157,24 +150,22 @@ def _corners(latencies: Floats) -> pd.DataFrame:
     return pd.DataFrame(slower | {"percentile": [stated.get(share, "") for share in every]})
 
 
-@dataclass(frozen=True)
-class Quantity:
-    """A column of readings, with those of what was asked and allowed; `blamed`: how a verdict's reason names it."""
+class Quantity(NamedTuple):
+    """Columns of readings: what was read, asked, and allowed (`least`, `most`); `blamed`: a verdict's reason for it."""
 
-    column: str
+    read: str
     asked: str
     allowed: str
-    title: str
-    unit: str
+    label: str
     scale: float
-    blamed: tuple[str, ...]
+    blamed: str
 
 
 QUANTITIES = (
-    Quantity("rtt_s", "asked_rtt_s", "rtt_%s_s", "RTT", "ms", 1e3, ("RTT", "echo")),
-    Quantity("rate_bps", "rate_payload_bps", "rate_%s_bps", "out", "Mbit/s", 1e-6, ("rate edge to server",)),
+    Quantity("rtt_s", "asked_rtt_s", "rtt_%s_s", "RTT (ms)", 1e3, "RTT|echo"),
+    Quantity("rate_bps", "rate_payload_bps", "rate_%s_bps", "out (Mbit/s)", 1e-6, "rate edge to server"),
     Quantity(
-        "rate_back_bps", "rate_back_payload_bps", "rate_back_%s_bps", "back", "Mbit/s", 1e-6, ("rate server to edge",)
+        "rate_back_bps", "rate_back_payload_bps", "rate_back_%s_bps", "back (Mbit/s)", 1e-6, "rate server to edge"
     ),
 )  # fmt: skip
 
@@ -190,15 +181,13 @@ def parts(
     for run, probes in links.groupby("run", sort=False) if len(links) else ():
         numbered = probes.assign(probe=range(1, len(probes) + 1))
         data = bands(numbered, manifests.get(str(run), {})).reset_index(drop=True)
-        keys = list(data.groupby(["netem", "link"]).groups)
-        for start in range(0, len(keys), MOST_ROWS):
+        number = data.groupby(["netem", "link"]).ngroup() // MOST_ROWS
+        for part, own in data.groupby(number):
             name = [str(run)] if links["run"].nunique() > 1 else []
-            name += [str(start // MOST_ROWS + 1)] if len(keys) > MOST_ROWS else []
-            own = pd.MultiIndex.from_frame(data[["netem", "link"]]).isin(keys[start : start + MOST_ROWS])
-            yield tuple(name), data[own].reset_index(drop=True)
+            yield (*name, *([str(part + 1)] if number.any() else [])), own.reset_index(drop=True)
 
 
-def link(on: On, probes: pd.DataFrame, testbed: str = "", title: str | None = None) -> Told:
+def link(on: On, probes: pd.DataFrame, testbed: str = "") -> Told:
     """Every probe over what was asked (the line) and allowed (the band): a line of panels for each profile and link,
     for the round trip and both rates of payload. A cross is off, a triangle beyond the panel. probes: of `parts`.
     """
@@ -210,63 +199,52 @@ def link(on: On, probes: pd.DataFrame, testbed: str = "", title: str | None = No
         for axes, quantity in zip(line, shown, strict=True):
             _probes(axes, own, quantity, narrow=narrow)
         off = int((own["verdict"] == "off").sum())
-        named = netem if name == ONE_LINK else f"{netem}, {name}"
-        text = (
-            f"{named}: {off} of {count(len(own), 'probe')} off"
-            if off
-            else f"{named}: {len(own)} probes, all ok"
-        )
+        verdict = f"{off} of {count(len(own), 'probe')} off" if off else f"{len(own)} probes, all ok"
         heading = line[0].annotate(
-            text, (0, 1), (0, 12), xycoords="axes fraction", textcoords="offset points", va="bottom",
+            f"{netem if name == ONE_LINK else f'{netem}, {name}'}: {verdict}",
+            (0, 1), (0, 12), xycoords="axes fraction", textcoords="offset points", va="bottom",
             fontsize=SMALL_PT + 0.5, fontweight="bold", color=ALARM if off else "black", annotation_clip=False,
         )  # fmt: skip
-        heading.set_in_layout(
-            False
-        )  # it may be longer than its panel is wide; the titles keep its height free
+        # It may be longer than its panel is wide; the titles keep its height free.
+        heading.set_in_layout(False)
     for axes in grid[-1]:
         axes.set_xlim(1 - 0.02 * len(probes), 1.02 * len(probes))
         axes.xaxis.set_major_locator(MaxNLocator(2 if narrow else 5, integer=True))
         axes.set_xlabel("probe", fontsize=SMALL_PT)
+    bad = int((probes["verdict"] == "off").sum())
     entries: list[Any] = [
         entry("measured", marker="o", color="0.2", markersize=3),
         entry("requested", color=GREY, linewidth=0.9, linestyle="-"),
+        *([Patch(color="0.88", label="tolerance")] if probes["rtt_most_s"].notna().any() else []),
+        *([entry("off", marker="X", color=ALARM, markersize=4.5)] if bad else []),
     ]
-    entries += [Patch(color="0.88", label="tolerance")] if probes["rtt_most_s"].notna().any() else []
-    bad = int((probes["verdict"] == "off").sum())
-    entries += [entry("off", marker="X", color=ALARM, markersize=4.5)] if bad else []
-    layout.head(on, every[0], "The link as requested and as measured" if title is None else title, entries)
+    names, verdict = some(sorted(map(str, probes["netem"].unique()))), f"{bad} off" if bad else "all ok"
     lossy = probes.dropna(subset=["asked_loss", "loss"])
-    lost = (
-        f"{100 * lossy['loss'].mean():.2f} %, requested {100 * lossy['asked_loss'].mean():.2f} %"
-        if len(lossy)
-        else ""
-    )
-    text = in_few_words(
-        f"Every probe of the link, rates of payload: {count(len(probes), 'probe')} of "
-        f"{some(sorted(map(str, probes['netem'].unique())))}, {f'{bad} off' if bad else 'all ok'}",
+    lost, asked = 100 * lossy["loss"].mean(), 100 * lossy["asked_loss"].mean()
+    words = (
+        f"Every probe of the link, rates of payload: {count(len(probes), 'probe')} of {names}, {verdict}",
         "Triangles: further off than the panel" if bad else "",
         "Where a trace changes the link, the line is its mean" if probes["position_s"].notna().any() else "",
-        f"Packets lost: {lost}" if lost else "",
-        f"Testbed: {testbed}" if testbed else "",
+        f"Packets lost: {lost:.2f} %, requested {asked:.2f} %" if len(lossy) else "",
     )
-    return text, probes
+    return Told("The link as requested and as measured", words, probes, entries, testbed=testbed)
 
 
 def _probes(axes: Axes, probes: pd.DataFrame, quantity: Quantity, *, narrow: bool) -> None:
-    columns = (quantity.asked, quantity.allowed % "least", quantity.allowed % "most", quantity.column)
+    columns = (quantity.asked, quantity.allowed % "least", quantity.allowed % "most", quantity.read)
     wanted, least, most, read = (probes[column] * quantity.scale for column in columns)
     axes.tick_params(labelsize=SMALL_PT)
     if wanted.isna().all():
         axes.set_axis_off()  # it was not asked for; the panels of other lines keep their columns
         return
-    axes.set_ylabel(f"{quantity.title} ({quantity.unit})", fontsize=SMALL_PT)
+    axes.set_ylabel(quantity.label, fontsize=SMALL_PT)
     at = probes["probe"]
     if wanted.nunique() == 1 and most.notna().all():
         axes.axhspan(float(least.min()), float(most.max()), color="0.88", linewidth=0, zorder=1)
         axes.axhline(float(wanted.iloc[0]), color=GREY, linewidth=0.9, zorder=2)
     else:
         axes.plot(at, wanted, color=GREY, linewidth=0.9, zorder=2)
-    every = pd.concat([wanted, least, most, read]).dropna()
+    every = pd.concat([wanted, least, most, read])
     low, high = float(every.min()), float(every.max())
     if (most > least).any():
         allowed = FAR * max(float((most - wanted).max()), 1e-12)
@@ -274,54 +252,46 @@ def _probes(axes: Axes, probes: pd.DataFrame, quantity: Quantity, *, narrow: boo
     room = 0.08 * (high - low or abs(high) or 1.0)
     low, high = low - room, high + room
     axes.set_ylim(low, high)
-    off = probes["reason"].map(lambda reason: any(word in reason for word in quantity.blamed))
-    off &= probes["verdict"] == "off"
+    off = probes["reason"].str.contains(quantity.blamed) & (probes["verdict"] == "off")
     fine = read.between(low, high) & ~off
     fine &= fine.cumsum() % max(1, -(-int(fine.sum()) // MOST_DOTS)) == 0
     size = 1.6 if len(probes) > 150 else 2.4
     axes.plot(at[fine], read[fine], "o", color="0.2", markersize=size, markeredgewidth=0, zorder=3)
-    look: dict[str, Any] = {
-        "color": ALARM,
-        "markersize": 4.5,
-        "markeredgecolor": "white",
-        "markeredgewidth": 0.3,
-    }
+    look: dict[str, Any] = {"color": ALARM, "markersize": 4.5, "clip_on": False, "linestyle": "", "zorder": 4}
+    look |= {"markeredgecolor": "white", "markeredgewidth": 0.3}
     for those, marker in ((off & ~(read > high) & ~(read < low), "X"), (read > high, "^"), (read < low, "v")):
         if those.any():
-            y = read[those].fillna(low).clip(low, high)
-            axes.plot(at[those], y, marker, **look, clip_on=False, linestyle="", zorder=4)
+            axes.plot(at[those], read[those].fillna(low).clip(low, high), marker, **look)
     axes.yaxis.set_major_locator(MaxNLocator(3, min_n_ticks=2))
     median, target = float(read.median()), float(wanted.median())
     text = f"median {median:.4g}" if np.isfinite(median) else "not measured"
     if np.isfinite(median) and not narrow:
-        by = (
-            f"{median - target:+.2g} ms" if quantity.unit == "ms" else f"{100 * (median / target - 1):+.1f} %"
-        )
-        text += f" ({by})".replace("-0.0 %", "+0.0 %").replace("-", "\N{MINUS SIGN}")
+        percent, by = 100 * (median / target - 1), f"{median - target:+.2g} ms"
+        text += f" ({by})" if quantity.scale == 1e3 else f" ({percent:+.1f} %)"
+        text = text.replace("-0.0 %", "+0.0 %").replace("-", "\N{MINUS SIGN}")
     axes.set_title(f"\n{text}", loc="left", fontsize=SMALL_PT, fontweight="normal", pad=3)
 
 
-def link_figure(rows: Mapping[str, Sequence[float | None]], title: str) -> style.Printed:
+def link_figure(rows: Mapping[str, Sequence[float | None]], title: str) -> Printed:
     """Two panels over `at_s`: `rtt_s` within `asked_rtt_least_s` and `asked_rtt_most_s`; payload rates in both
     directions beside `asked_rate_bps` and `asked_rate_back_bps`. Seconds and bit/s; None where nothing is known.
     """
-    known = {name: np.array(column, dtype=float) for name, column in rows.items()}  # None becomes NaN
+    known = pd.DataFrame(rows, dtype=float)  # None becomes NaN
     at = known["at_s"]
-    with style.styled():
-        figure = style.Printed()
-        above, below = layout.panels(figure, 2, 1, 3.0, sharex=True)
+
+    def draw(on: Printed) -> Told:
+        above, below = layout.panels(on, 2, 1, 3.0, sharex=True)
         least, most = (1e3 * known[f"asked_rtt_{which}_s"] for which in ("least", "most"))
         above.fill_between(at, least, most, color="0.85", linewidth=0)
         above.plot(at, (least + most) / 2, color="0.5", linewidth=1, label="requested")
         above.plot(at, 1e3 * known["rtt_s"], "o", color="0.2", markersize=3, label="measured RTT")
         above.set_ylabel("round trip (ms)")
         ways = (("rate_bps", "edge to server", "o"), ("rate_back_bps", "server to edge", "s"))
-        for number, (column, label, marker) in enumerate(ways):
+        for colour, (column, label, marker) in zip(LEVEL_COLOURS, ways, strict=False):
             wanted, measured = (known[name] / 1e6 for name in (f"asked_{column}", column))
             if np.isfinite(wanted).any():
-                look: dict[str, Any] = {"color": LEVEL_COLOURS[number]}
-                below.plot(at, wanted, linewidth=1, **look)
-                below.plot(at, measured, marker, markersize=3, label=label, **look)
+                below.plot(at, wanted, linewidth=1, color=colour)
+                below.plot(at, measured, marker, markersize=3, label=label, color=colour)
         if not below.lines:
             below.text(0.5, 0.5, "no rate was requested", transform=below.transAxes, ha="center", color="0.4")
         below.set(ylabel="payload (Mbit/s)", xlabel="time (s)")
@@ -329,5 +299,6 @@ def link_figure(rows: Mapping[str, Sequence[float | None]], title: str) -> style
             axes.set_ylim(0, 1.1 * max(axes.dataLim.y1, 1e-3))
             axes.grid(visible=True)
         entries = [*above.get_legend_handles_labels()[0], *below.get_legend_handles_labels()[0]]
-        layout.head(figure, above, title, entries)
-    return figure
+        return Told(title, [], known, entries)
+
+    return layout.printed(draw)[0]

@@ -67,62 +67,57 @@ def _all(
     findings: Findings, each: bool, uncertainty: str
 ) -> Iterator[tuple[str, tuple[str, ...], partial[Any]]]:
     from pareto.analysis import costs
-    from pareto.analysis.figures import front_figures, map_figure, point_figures, reading_figures
+    from pareto.analysis.figures import (
+        front_figures,
+        map_figure,
+        point_figures,
+        reading_figures,
+        time_figures,
+    )
     from pareto.analysis.figures.layout import Scheme
+    from pareto.analysis.fronts import energy
 
     front = findings.front.assign(objectives="+".join(findings.objectives))
     shown, testbed = worth_showing(front), testbeds(run.manifest for run in findings.runs)
     scheme = Scheme.of(front, uncertainty, testbed)
-    if each:
-        medians = costs.stage_medians(findings.stages, findings.trials)
-        for key, rows in shown.groupby(BUT_CODEC, dropna=False):
-            if rows[["latency_s", "throughput_ips"]].notna().all(axis=1).any():
-                made = _of_condition(findings, key, rows, part_of(medians, key), scheme)
-                yield from ((kind, figure_name(rows, front), draw) for kind, draw in made.items())
-        # Each engine has the figures of a condition by itself; these set them against each other.
-        trials, over = competing(findings.trials), [name for name in BUT_CODEC if name != "engine"]
-        for key, pairs in findings.paired_engines.groupby(over, dropna=False):
-            own = part_of(trials, key, over)
-            draw = partial(point_figures.paired, pairs=pairs, trials=own, scheme=scheme, what="engine")
-            yield "paired-engines", figure_name(pairs, findings.paired_engines), draw
+    medians = costs.stage_medians(findings.stages, findings.trials)
+    runs, manifest = [run.folder for run in findings.runs], next((run.manifest for run in findings.runs), {})
+    for key, rows in shown.groupby(BUT_CODEC, dropna=False) if each else ():
+        if not rows[["latency_s", "throughput_ips"]].notna().all(axis=1).any():
+            continue
+        of, trials = {"rows": rows, "scheme": scheme}, part_of(findings.trials, key)
+        stages, pairs = part_of(medians, key), {"trials": competing(trials), "scheme": scheme}
+        attained, codecs = part_of(findings.attainment, key), part_of(findings.paired_codecs, key)
+        charged = rows[rows["on_energy_front"].groupby(rows["codec"]).transform("any")]
+        made = {
+            "front": partial(front_figures.front, **of, attainment=attained),
+            "attribution": partial(time_figures.attribution, **of, stages=stages),
+            "tail": partial(reading_figures.tail, **of, trials=trials, runs=runs),
+            "payload": partial(point_figures.payload, **of, stages=stages, manifest=manifest),
+            "paired": partial(point_figures.paired, pairs=part_of(findings.paired, key), **pairs),
+            "paired-codecs": partial(point_figures.paired, pairs=codecs, what="codec", **pairs),
+            "accuracy": partial(front_figures.third, **of, kind="accuracy"),
+            "utilization": partial(time_figures.utilization, **of, stages=stages),
+        }
+        if charged["energy_of"].nunique() == 1:
+            of["rows"], note = charged, energy.note(charged, manifest)
+            made["energy"] = partial(front_figures.third, **of, kind="energy", note=note)
+        yield from ((kind, figure_name(rows, front), draw) for kind, draw in made.items())
+    # Each engine has the figures of a condition by itself; these set them against each other.
+    trials, over = competing(findings.trials), [name for name in BUT_CODEC if name != "engine"]
+    for key, pairs in findings.paired_engines.groupby(over, dropna=False) if each else ():
+        own = {"pairs": pairs, "trials": part_of(trials, key, over), "what": "engine"}
+        name = figure_name(pairs, findings.paired_engines)
+        yield "paired-engines", name, partial(point_figures.paired, scheme=scheme, **own)
     by = [column for column in BUT_CODEC if column != "netem"]
     for key, rows in shown.groupby(by, dropna=False):
         if rows["netem"].nunique() > 1:
-            own = part_of(findings.attainment, key, by)
+            attained = part_of(findings.attainment, key, by)
             name = tuple(part for part in figure_name(rows, front) if part != rows["netem"].iloc[0])
-            yield "fronts", name, partial(front_figures.fronts, rows=rows, scheme=scheme, attainment=own)
+            yield "fronts", name, partial(front_figures.front, rows=rows, scheme=scheme, attainment=attained)
     for name, rows in map_figure.workloads(findings):
         yield "best-map", name, partial(map_figure.best_map, findings=findings, workload=rows)
     if not findings.simulated:  # nobody has measured those links
         manifests = {run.folder.resolve().name: run.manifest for run in findings.runs}
         for name, probes in reading_figures.parts(findings.links, manifests):
             yield "link-asked", name, partial(reading_figures.link, probes=probes, testbed=testbed)
-
-
-def _of_condition(
-    findings: Findings, key: tuple[Any, ...], rows: pd.DataFrame, stages: pd.DataFrame, scheme: Any
-) -> dict[str, partial[Any]]:
-    """The figures of a condition, by kind."""
-    from pareto.analysis.figures import front_figures, point_figures, reading_figures, time_figures
-    from pareto.analysis.fronts import energy
-
-    manifest, runs = next((run.manifest for run in findings.runs), {}), [run.folder for run in findings.runs]
-    of, every = {"rows": rows, "scheme": scheme}, part_of(findings.trials, key)
-    pairs = {"trials": competing(every), "scheme": scheme}
-    backends, codecs = part_of(findings.paired, key), part_of(findings.paired_codecs, key)
-    attained = part_of(findings.attainment, key)
-    made = {
-        "front": partial(front_figures.front, **of, attainment=attained),
-        "attribution": partial(time_figures.attribution, **of, stages=stages),
-        "tail": partial(reading_figures.tail, **of, trials=every, runs=runs),
-        "payload": partial(point_figures.payload, **of, stages=stages, manifest=manifest),
-        "paired": partial(point_figures.paired, pairs=backends, **pairs),
-        "paired-codecs": partial(point_figures.paired, pairs=codecs, what="codec", **pairs),
-        "accuracy": partial(front_figures.third, **of, kind="accuracy"),
-        "utilization": partial(time_figures.utilization, **of, stages=stages),
-    }
-    charged = rows[rows["on_energy_front"].groupby(rows["codec"]).transform("any")]
-    if charged["energy_of"].nunique() == 1:
-        of = {"rows": charged, "scheme": scheme, "note": energy.note(charged, manifest)}
-        made["energy"] = partial(front_figures.third, **of, kind="energy")
-    return made

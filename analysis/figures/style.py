@@ -5,14 +5,16 @@ from __future__ import annotations
 import difflib
 import functools
 import io
-import logging
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+import itertools
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import matplotlib
+import matplotlib.style
+import numpy as np
 import pandas as pd
 from fontTools import subset
 from matplotlib.colors import to_rgb
@@ -20,7 +22,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
 from matplotlib.lines import Line2D
 
-from pareto.analysis.figures.look import WIDTHS_IN, Look, chosen
+from pareto.analysis.figures.look import PAGE, WIDTHS_IN, Look, chosen
 from pareto.analysis.naming import backends, levels
 from pareto.analysis.runs.points import BUT_CODEC, NONE, order
 from pareto.basics import files
@@ -51,21 +53,12 @@ _WRITTEN: dict[str, dict[str, Any]] = {
 }
 
 
-def check_width(width: str) -> None:
-    """Raise `UserError` if there is no such width of a figure."""
+def styled(width: str = PAGE) -> AbstractContextManager[None]:
+    """A context with matplotlib's defaults, our settings, and the user's; the caller's own come back afterwards."""
     if width not in WIDTHS_IN:
         raise UserError(f"no width {width!r} of a figure: one of {', '.join(WIDTHS_IN)}")
-
-
-def styled(width: str = "page") -> AbstractContextManager[None]:
-    """A context with matplotlib's defaults, our settings, and the user's; the caller's own come back afterwards."""
-    check_width(width)
-    here, defaults = Path(__file__).parent, dict(matplotlib.rcParamsDefault)
-    ours = _settings(here / "page.mplstyle") | (
-        _settings(here / "column.mplstyle") if width == "column" else {}
-    )
-    del defaults["backend"]
-    return matplotlib.rc_context(defaults | ours | _of_user(chosen()))
+    ours = [Path(__file__).with_name(f"{name}.mplstyle") for name in dict.fromkeys((PAGE, width))]
+    return matplotlib.style.context([*map(_settings, ours), _of_user(chosen())], after_reset=True)
 
 
 def check_look(wanted: Look) -> None:
@@ -77,13 +70,16 @@ def check_look(wanted: Look) -> None:
 
 
 @functools.cache
-def _of_user(wanted: Look) -> dict[Any, Any]:
+def _of_user(wanted: Look) -> dict[str, Any]:
     """The settings of a user's font and style file. Raises `UserError`."""
-    settings: dict[Any, Any] = {}
+    settings: dict[str, Any] = {}
     if wanted.style is not None:
         if wanted.style.exists() and not wanted.style.is_file():  # a device may have no end
             raise UserError(f"--style {wanted.style}: not a file")
-        settings |= _settings(wanted.style)
+        try:
+            settings |= _settings(wanted.style)
+        except (OSError, ValueError) as error:
+            raise UserError(f"--style {wanted.style}: {' '.join(str(error).split())}") from None
         if refused := settings.keys() & _OURS:
             raise UserError(
                 f"--style {wanted.style}: leave out {', '.join(sorted(refused))}, which a report sets"
@@ -94,42 +90,33 @@ def _of_user(wanted: Look) -> dict[Any, Any]:
 
 
 @functools.cache
-def _settings(file: Path) -> dict[Any, Any]:
-    """The settings of a style file. Raises `UserError` for all that matplotlib would only log."""
-    said: list[str] = []
-    listener = logging.Handler()
-    listener.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
-    logging.getLogger("matplotlib").addHandler(listener)
-    settings: dict[Any, Any] = {}
-    try:
-        settings |= matplotlib.rc_params_from_file(file, fail_on_error=True, use_default_template=False)
-    except (OSError, UnicodeDecodeError, ValueError) as error:
-        said.append(str(error))
-    finally:
-        logging.getLogger("matplotlib").removeHandler(listener)
-    if said:
-        raise UserError(f"--style {file}: {' '.join(said[0].partition('You probably')[0].split())}")
-    return settings
+def _settings(file: Path) -> dict[str, Any]:
+    """The settings of a style file. Raises OSError, and ValueError also for what matplotlib would only log."""
+    lines = [line.partition("#")[0].partition(":")[0].strip() for line in file.read_text().splitlines()]
+    names = list(filter(None, lines))
+    for name in names:
+        if name not in matplotlib.rcParams or names.count(name) > 1:
+            raise ValueError(f"no setting of matplotlib, or there twice: {name}")
+    found: Any = matplotlib.rc_params_from_file(file, fail_on_error=True, use_default_template=False)
+    return dict(found)
 
 
 class Printed(Figure):
     """A figure of a width, and with the settings of that width also when a notebook saves it."""
 
-    def __init__(self, width: str = "page") -> None:
+    def __init__(self, width: str = PAGE) -> None:
         with styled(width):
             super().__init__(figsize=(WIDTHS_IN[width], 3), layout="constrained")
         self.width = width
-        self._is_final = False
 
     def settle(self) -> None:
-        """Make the layout final: labels are placed in it."""
-        if not self._is_final and (engine := self.get_layout_engine()):
+        """Make the layout final: labels are placed in it, and with one each format would be drawn twice."""
+        if engine := self.get_layout_engine():
             engine.execute(self)
-        self.set_layout_engine(None)  # with one, each format would be drawn twice
-        self._is_final = True
+            self.set_layout_engine(None)
 
     def draw_without_rendering(self) -> None:
-        if not self._is_final:  # else it would find out what is known, which takes as long as a picture
+        if self.get_layout_engine():  # else it would find out what is known, which takes as long as a picture
             super().draw_without_rendering()
 
     def savefig(self, fname: Any, **options: Any) -> None:
@@ -137,34 +124,27 @@ class Printed(Figure):
             super().savefig(fname, **options)
 
 
-@contextmanager
-def _plain_fonts() -> Iterator[None]:
-    """Embed fonts without their tables of ligatures and kerning, which a PDF has no use for and which take long."""
-    load = subset.load_font
+def save(figure: Printed, stem: Path, formats: Sequence[str]) -> list[Path]:
+    """The paths of `<stem>.<format>`, which are written: the same bytes for the same figure, in one layout."""
+    written, load = [], subset.load_font
 
     def plain(*args: Any, **options: Any) -> Any:
+        """A font without ligatures and kerning, which a PDF has no use for and which take long to embed."""
         font = load(*args, **options)
         for table in {"GDEF", "GPOS", "GSUB", "kern"} & set(font.keys()):
             del font[table]
         return font
 
-    subset.load_font = plain
-    try:
-        yield
-    finally:
-        subset.load_font = load
-
-
-def save(figure: Printed, stem: Path, formats: Sequence[str]) -> list[Path]:
-    """The paths of `<stem>.<format>`, which are written: the same bytes for the same figure, in one layout."""
-    written = []
     with styled(figure.width):
         figure.settle()
-    for name in formats:
-        made = io.BytesIO()
-        with _plain_fonts():
+    subset.load_font = plain
+    try:
+        for name in formats:
+            made = io.BytesIO()
             figure.savefig(made, format=name, **_WRITTEN.get(name, {}))
-        written.append(files.write(stem.with_name(f"{stem.name}.{name}"), made.getvalue()))
+            written.append(files.write(stem.with_name(f"{stem.name}.{name}"), made.getvalue()))
+    finally:
+        subset.load_font = load
     return written
 
 
@@ -205,22 +185,29 @@ def every_series(rows: pd.DataFrame) -> tuple[Series, ...]:
     several; markers and lines tell them apart, too.
     """
     crossing = rows[rows["backend"] != NONE].fillna({"codec": ""})
-    codecs, made = levels(crossing["codec"]), []
-    for place, backend in enumerate(backends(crossing)):
-        for number, codec in enumerate(codecs):
-            if ((crossing["backend"] == backend) & (crossing["codec"] == codec)).any():
-                at = number + place * len(codecs)
-                label, colour = backend, COLOURS[place % len(COLOURS)]
-                if len(codecs) > 1:
-                    label, colour = f"{backend} {codec}", LEVEL_COLOURS[number % len(LEVEL_COLOURS)]
-                look = MARKERS[at % len(MARKERS)], LINES[at % len(LINES)]
-                made.append(Series(label, colour, *look, backend, codec))
+    there, codecs = set(zip(crossing["backend"], crossing["codec"], strict=True)), levels(crossing["codec"])
+    made = []
+    for at, (backend, codec) in enumerate(itertools.product(backends(crossing), codecs)):
+        label, colour = backend, _around(COLOURS, at // len(codecs))
+        if len(codecs) > 1:
+            label, colour = f"{backend} {codec}", _around(LEVEL_COLOURS, at % len(codecs))
+        if (backend, codec) in there:
+            made.append(Series(label, colour, _around(MARKERS, at), _around(LINES, at), backend, codec))
     return tuple(made)
+
+
+def level(label: str, colour: int, marker: int) -> Series:
+    """The look of a codec, an engine or a pair, by its numbers."""
+    return Series(label, _around(LEVEL_COLOURS, colour), _around(MARKERS, marker), _around(LINES, marker))
+
+
+def _around(among: Sequence[T], number: int) -> T:
+    return among[number % len(among)]
 
 
 def stage_look(role: str) -> tuple[str, str]:
     """Colour and hatch of a host's stage, the same in every figure."""
-    return STAGES.get(role) or BETWEEN[(int(role.removeprefix("middle") or 1) - 1) % len(BETWEEN)]
+    return STAGES.get(role) or _around(BETWEEN, int(role.removeprefix("middle") or 1) - 1)
 
 
 def entry(label: str, **look: Any) -> Line2D:
@@ -228,11 +215,10 @@ def entry(label: str, **look: Any) -> Line2D:
     return Line2D([], [], label=label, **{"linestyle": "", **look})
 
 
-def evenly(among: Sequence[T], most: int) -> list[T]:
+def evenly(among: Iterable[T], most: int) -> list[T]:
     """At most so many items, in order: the first, the last, and others at even distances."""
-    if len(among) <= most:
-        return list(among)
-    return [among[round(place * (len(among) - 1) / max(most - 1, 1))] for place in range(most)]
+    every = list(among)
+    return [every[at] for at in np.linspace(0, len(every) - 1, min(most, len(every))).round().astype(int)]
 
 
 def faded(colour: str, share: float) -> tuple[float, ...]:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.patches import Patch, Rectangle
+from matplotlib.patches import Patch
 
 from pareto.analysis.costs import stage_times, steps
 from pareto.analysis.figures import layout
-from pareto.analysis.figures.drawing import POINT, Nothing, Told, told
+from pareto.analysis.figures.drawing import POINT, Nothing, Told
 from pareto.analysis.figures.layout import On, Scheme
-from pareto.analysis.figures.style import NEUTRAL, SMALL_PT, Series, entry, evenly, stage_look
+from pareto.analysis.figures.style import NEUTRAL, SMALL_PT, entry, evenly, stage_look
 from pareto.analysis.naming import subject
 from pareto.analysis.runs.points import CELL, NONE, each_once, undivided
 
@@ -24,25 +24,16 @@ USED = 0.02
 """A link's way back that is busier than this somewhere has a line of its own."""
 _MARK_PT = 3.4
 _THIN: dict[str, Any] = {"edgecolor": "0.15", "linewidth": 0.4}
+_LOOKS = {
+    "encode": ("0.65", "\\\\\\\\"),
+    "decode": ("0.95", "--"),
+    "serialize": ("0.62", "xxxx"),
+    "network": ("0.82", "////"),
+}
+"""Colour and hatch of the parts of the latency that no host computes."""
 
 
-@dataclass(frozen=True)
-class Part:
-    """A share of the latency: its column, and how it is drawn."""
-
-    column: str
-    label: str
-    colour: str
-    hatch: str
-
-
-_CODEC = (Part("encode_s", "encode", "0.65", "\\\\\\\\"), Part("decode_s", "decode", "0.95", "--"))
-_SENT = (Part("serialize_s", "serialize", "0.62", "xxxx"), Part("network_s", "network", "0.82", "////"))
-
-
-def attribution(
-    on: On, rows: pd.DataFrame, scheme: Scheme, stages: pd.DataFrame | None = None, title: str | None = None
-) -> Told:
+def attribution(on: On, rows: pd.DataFrame, scheme: Scheme, stages: pd.DataFrame | None = None) -> Told:
     """Stacked bars of one condition: the median latency of one request in flight, divided in proportion to the medians
     of its parts; the diamond is the latency bound, the number the lowest median.
 
@@ -55,26 +46,32 @@ def attribution(
     parts, points, every = _parts(shown), layout.in_order(shown), rows["point"].nunique()
     (axes,) = layout.panels(on, 1, 1, 2.0 if layout.is_narrow(on) else 2.6)
     layout.label_points(axes, points)
-    crossing = [one for one in scheme.series if len(one.of(shown))]
-    bars = _bars(shown, [*crossing, NEUTRAL], points)
+    crossing = [one for one, _ in scheme.of_each(shown) if one is not NEUTRAL]
+    drawn = pd.concat(own.assign(series=one.label) for one, own in scheme.of_each(shown))
+    bars = each_once(drawn.reset_index(drop=True)).reset_index(drop=True)
+    # Those of one point stand side by side.
+    breadth, of_point = min(0.72, 0.86 / max(len(crossing), 1)), bars.groupby("point")["point"]
+    aside = of_point.cumcount() - (of_point.transform("size") - 1) / 2
+    bars = bars.assign(x=layout.places(bars, points) + breadth * aside)
     entries: list[Any] = []
     if len(crossing) > 1:
         axes.tick_params(axis="x", length=0, pad=2 * _MARK_PT + 1)
-        beneath: dict[str, Any] = {"clip_on": False, "zorder": 5, "transform": axes.get_xaxis_transform()}
         for one in crossing:
-            own = bars.loc[bars["series"] == one.label, "x"]
-            axes.plot(own, np.full(len(own), -0.03), **one.mark(min(_MARK_PT, 200 / len(bars))), **beneath)
+            x, mark = bars.loc[bars["series"] == one.label, "x"], one.mark(min(_MARK_PT, 200 / len(bars)))
+            low = axes.get_xaxis_transform()
+            axes.plot(x, np.full(len(x), -0.03), **mark, clip_on=False, zorder=5, transform=low)
             entries.append(entry(one.label, **one.mark(_MARK_PT)))
-    entries += _stack(axes, bars, parts, scheme.per_s)
+    entries += _stack(axes, bars, breadth, parts, scheme.per_s)
     axes.set_ylabel(scheme.label("latency_s"))
     axes.grid(True, axis="y")
-    title = f"Latency by part: {subject(rows.iloc[0])}" if title is None else title
-    layout.head(on, axes, title, entries, rows)
-    what = "Where the time of a request goes at each point, one in flight"
-    some = f"Shown: {len(points)} of {every} points" if len(points) < every else ""
-    bar = "Bars: median latency, shared out by its parts' medians; diamonds: the bound"
-    columns = [*POINT, "latency_s", "latency_bound_s", *(part.column for part in parts)]
-    return told(what, rows, scheme.testbed, some, bar), shown[columns]
+    words = (
+        "Where the time of a request goes at each point, one in flight",
+        f"Shown: {len(points)} of {every} points" if len(points) < every else "",
+        "Bars: median latency, shared out by its parts' medians; diamonds: the bound",
+    )
+    data = shown[[*POINT, "latency_s", "latency_bound_s", *parts]]
+    title = f"Latency by part: {subject(rows.iloc[0])}"
+    return Told(title, words, data, entries, rows, scheme.testbed)
 
 
 def _that_matter(rows: pd.DataFrame) -> pd.DataFrame:
@@ -89,62 +86,62 @@ def _that_matter(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[rows["point"].isin(kept or rows["point"].head(1))]
 
 
-def _parts(rows: pd.DataFrame) -> list[Part]:
-    """The parts in the order in which a request meets them. The network, crossed twice, stands once."""
+def _parts(rows: pd.DataFrame) -> Mapping[str, Patch]:
+    """The columns of the parts in the order in which a request meets them, each with how it is drawn. The network,
+    crossed twice, stands once.
+    """
     between = sorted(name for name in rows if str(name).startswith("middle") and str(name)[6:-2].isdigit())
     if not between and rows["middle_s"].notna().any():
         between = ["middle_s"]
-    edge, *others = [
-        Part(f"{role}_s", f"{role} compute", *stage_look(role))
-        for role in ("edge", *(name.removesuffix("_s") for name in between), "server")
-    ]
-    codec = [part for part in _CODEC if part.column in rows and rows[part.column].notna().any()]
-    return [edge, *codec, *_SENT, *others]
+    coded = [name for name in ("encode_s", "decode_s") if name in rows and rows[name].notna().any()]
+    parts = {}
+    for column in ("edge_s", *coded, "serialize_s", "network_s", *between, "server_s"):
+        part = column.removesuffix("_s")
+        colour, hatch = _LOOKS.get(part) or stage_look(part)
+        label = part if part in _LOOKS else f"{part} compute"
+        parts[column] = Patch(facecolor=colour, hatch=hatch, label=label, **_THIN)
+    return parts
 
 
-def _bars(rows: pd.DataFrame, drawn: list[Series], points: pd.Series) -> pd.DataFrame:
-    """A row for each bar, with its `series`, `x` and `breadth`; those of one point stand side by side."""
-    every = [one.of(rows).assign(series=one.label) for one in drawn]
-    bars = each_once(pd.concat(every, ignore_index=True)).reset_index(drop=True)
-    breadth, of_point = min(0.72, 0.86 / max(len(drawn) - 1, 1)), bars.groupby("point")["point"]
-    aside = of_point.cumcount() - (of_point.transform("size") - 1) / 2
-    return bars.assign(x=layout.places(bars, points) + breadth * aside, breadth=breadth)
-
-
-def _stack(axes: Axes, bars: pd.DataFrame, parts: list[Part], per_s: float) -> list[Any]:
+def _stack(
+    axes: Axes, bars: pd.DataFrame, breadth: float, parts: Mapping[str, Patch], per_s: float
+) -> list[Any]:
     """Draw the bars, bounds, crosses and the lowest latency. Returns the legend's entries."""
-    medians = bars[[part.column for part in parts]].astype(float).fillna(0).clip(lower=0)
+    medians = bars[[*parts]].astype(float).fillna(0).clip(lower=0)
     # The medians of parts do not add up to that of their sum: theirs are shares of it.
     stretch = (bars["latency_s"] / medians.sum(axis=1)).replace(np.inf, np.nan).fillna(0)
-    base, bound, entries = np.zeros(len(bars)), bars["latency_bound_s"].astype(float) * per_s, list[Any]()
-    for part in parts:
-        height = (medians[part.column] * stretch * per_s).to_numpy()
-        axes.bar(bars["x"], height, bars["breadth"], base, color=part.colour, hatch=part.hatch, **_THIN)
-        entries.append(Patch(facecolor=part.colour, hatch=part.hatch, label=part.label, **_THIN))
+    base, bound, entries = (
+        np.zeros(len(bars)),
+        bars["latency_bound_s"].astype(float) * per_s,
+        [*parts.values()],
+    )
+    for column, part in parts.items():
+        height = (medians[column] * stretch * per_s).to_numpy()
+        look: dict[str, Any] = {"color": part.get_facecolor(), "hatch": part.get_hatch(), **_THIN}
+        axes.bar(bars["x"], height, breadth, base, **look)
         base += height
     diamond: dict[str, Any] = {"marker": "D", "color": "white", "markeredgecolor": "black", "linestyle": ""}
-    diamond |= {"markersize": 3.2 if bars["breadth"].max() > 0.2 else 2.2, "markeredgewidth": 0.7}
+    diamond |= {"markersize": 3.2 if breadth > 0.2 else 2.2, "markeredgewidth": 0.7}
     axes.plot(bars["x"], bound, **diamond, zorder=4)
-    entries.append(entry("bound", **diamond))
+    marks = [entry("bound", **diamond)]
     absent, tops = bars["latency_s"].isna(), np.fmax(base, bound.fillna(0))
     if absent.any():
         cross: dict[str, Any] = {"marker": "x", "color": "0.4", "markersize": 4, "linestyle": ""}
         low = axes.get_xaxis_transform()
         axes.plot(bars.loc[absent, "x"], np.full(absent.sum(), 0.04), transform=low, **cross)
-        entries.append(entry("no valid trial", **cross))
+        marks.append(entry("no valid trial", **cross))
     if not absent.all():
         best = bars["latency_s"].idxmin()
-        box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.4}
-        look: dict[str, Any] = {"ha": "center", "fontsize": SMALL_PT + 0.5, "fontweight": "bold", "bbox": box}
-        where = (bars["x"][best], tops[best]), (0, 4)
-        axes.annotate(f"{bars['latency_s'][best] * per_s:.3g}", *where, textcoords="offset points", **look)
+        axes.annotate(
+            f"{bars['latency_s'][best] * per_s:.3g}", (bars["x"][best], tops[best]), (0, 4),
+            textcoords="offset points", ha="center", fontsize=SMALL_PT + 0.5, fontweight="bold",
+            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.4},
+        )  # fmt: skip
     axes.set_ylim(0, 1.12 * (float(tops.max()) or 1))
-    return entries
+    return [*entries, *marks]
 
 
-def utilization(
-    on: On, rows: pd.DataFrame, stages: pd.DataFrame, scheme: Scheme, title: str | None = None
-) -> Told:
+def utilization(on: On, rows: pd.DataFrame, scheme: Scheme, stages: pd.DataFrame) -> Told:
     """How busy each host and link of a chain is with many requests in flight, at the points on the front by latency: a
     panel for each backend, a line for each step. The step that sets the throughput's bound is framed.
 
@@ -154,27 +151,38 @@ def utilization(
         raise Nothing("utilization: for chains of three hosts or more")
     column = "on_backend_front" if rows["codec"].nunique() == 1 else "on_codec_front"
     front, most = each_once(rows[rows[column].astype(bool)]), 4 if layout.is_narrow(on) else 9
-    shown, every = {}, steps(front, stages)
+    every, shown = steps(front, stages), {}
     for one in scheme.series:
         # Where nothing crosses belongs to every backend's front.
         corner = front["on_fronts_of"].str.split("; ").map(lambda names, one=one: one.backend in names)
         own = pd.concat([one.of(front), NEUTRAL.of(front[corner])]).sort_values("latency_s")
         if (own["backend"] != NONE).any():
-            shown[one.label] = own.iloc[evenly(range(len(own)), most)].to_dict("records")
+            own = own.iloc[evenly(range(len(own)), most)]
+            shown[one.label] = own.assign(x=range(len(own)))[[*CELL, "throughput_ips", "bound_by", "x"]]
     if not shown or every.loc[~every["step"].str.contains("-"), "share"].isna().all():
         raise Nothing("utilization: it is not known how busy hosts are at the points on the front")
     back = every["step"].str.endswith(" back")
     kept = every[~back | every["step"].isin(every.loc[back & (every["share"] > USED), "step"])]
-    lines = list(kept.sort_values("place")["step"].unique())
+    lines = {step: line for line, step in enumerate(kept.sort_values("place")["step"].unique())}
     panels = layout.panels(on, len(shown), 1, (0.24 * len(lines) + 0.5) * len(shown))
     for axes, (label, points) in zip(panels, shown.items(), strict=True):
-        for place, point in enumerate(points):
-            own = every[every[CELL].eq(pd.Series(point)[CELL]).all(axis=1)].set_index("step")
-            for line, step in enumerate(step for step in lines):
-                if step in own.index:
-                    _cell(axes, place, line, own.loc[step], bounds=step == point["bound_by"])
-        names = [f"{point['point']}\n{point['throughput_ips']:.3g}/s" for point in points]
+        cells = kept.merge(points, on=CELL)
+        x, y, bounds = cells["x"], cells["step"].map(lines), cells["step"] == cells["bound_by"]
+        greys = [str(1 - 0.6 * share) for share in cells["share"].fillna(0).clip(0, 1)]
+        for framed, edge, wide in ((~bounds, "white", 0.8), (bounds, "black", 1.4)):
+            colours = [grey for grey, is_so in zip(greys, framed, strict=True) if is_so]
+            look: dict[str, Any] = {"color": colours, "edgecolor": edge, "linewidth": wide}
+            axes.bar(x[framed], 0.88, 0.92, y[framed] - 0.44, **look)
+        for at, line, share, bound in zip(x, y, cells["share"], bounds, strict=True):
+            text, weight = (
+                "not measured" if np.isnan(share) else f"{share:.0%}",
+                "bold" if bound else "normal",
+            )
+            axes.text(
+                at, line, text.replace("%", " %"), ha="center", va="center", fontsize=SMALL_PT, weight=weight
+            )
         axes.xaxis.tick_top()
+        names = [f"{point}\n{rate:.3g}/s" for point, rate in points[["point", "throughput_ips"]].to_numpy()]
         axes.set_xticks(range(len(names)), names)
         axes.set_yticks(range(len(lines)), [_named(step) for step in lines])
         widest = max(map(len, shown.values()))
@@ -185,24 +193,13 @@ def utilization(
         Patch(facecolor="0.55", label="busy (share of the time)"),
         Patch(facecolor="none", edgecolor="black", linewidth=1.4, label="sets the bound"),
     ]
-    title = f"Busy along the chain: {subject(rows.iloc[0])}" if title is None else title
-    layout.head(on, panels[0], title, entries, rows)
-    what = "How busy each host and link is at points on the front, many requests in flight"
-    text = told(what, rows, scheme.testbed, "Above: point, images/s; framed: what bounds the throughput")
-    return text, every.merge(front[[*CELL, "throughput_ips", "bound_by"]], how="left", on=CELL)
-
-
-def _cell(axes: Axes, place: int, line: int, step: pd.Series, *, bounds: bool) -> None:
-    """Draw the share of the time in which a step is busy, as a number on its grey."""
-    share = float(step["share"])
-    look: dict[str, Any] = {"edgecolor": "white", "linewidth": 0.8}
-    if bounds:
-        look = {"edgecolor": "black", "linewidth": 1.4, "zorder": 3}
-    grey = str(1 - 0.6 * float(np.clip(np.nan_to_num(share), 0, 1)))
-    axes.add_patch(Rectangle((place - 0.46, line - 0.44), 0.92, 0.88, facecolor=grey, **look))
-    text = "not measured" if np.isnan(share) else f"{100 * share:.0f} %"
-    weight = "bold" if bounds else "normal"
-    axes.text(place, line, text, ha="center", va="center", fontsize=SMALL_PT, fontweight=weight, zorder=4)
+    words = (
+        "How busy each host and link is at points on the front, many requests in flight",
+        "Above: point, images/s; framed: what bounds the throughput",
+    )
+    data = every.merge(front[[*CELL, "throughput_ips", "bound_by"]], how="left", on=CELL)
+    title = f"Busy along the chain: {subject(rows.iloc[0])}"
+    return Told(title, words, data, entries, rows, scheme.testbed)
 
 
 def _named(step: str) -> str:

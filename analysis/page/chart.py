@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pareto.analysis.figures.marks import FILLS, STATE_WORDS, ends, is_logarithmic
+from pareto.analysis.figures.look import FILLS, STATE_WORDS, ends, is_logarithmic
 from pareto.analysis.naming import backend_name, cell_names, time_unit
 from pareto.analysis.runs.points import NONE
 from pareto.analysis.statistics.samples import Floats

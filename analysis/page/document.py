@@ -17,7 +17,7 @@ from markupsafe import Markup
 from pareto.analysis.advice.observed import WORKLOAD
 from pareto.analysis.comparing.between_runs import Comparison
 from pareto.analysis.figures.drawing import testbeds
-from pareto.analysis.figures.marks import states
+from pareto.analysis.figures.look import states
 from pareto.analysis.findings import Findings, figure_name
 from pareto.analysis.fronts.quality import in_words
 from pareto.analysis.naming import backend_name, backends, cell_names, condition_title, count, time_unit

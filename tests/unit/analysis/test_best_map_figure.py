@@ -15,8 +15,8 @@ from syrupy.assertion import SnapshotAssertion
 from pareto.analysis.advice.best import CLOSE, SAME, best
 from pareto.analysis.advice.predict import best_on_grid
 from pareto.analysis.figures.drawing import Nothing
-from pareto.analysis.figures.map_figure import UNDECIDED, Known, best_map, draw_map, workloads
-from pareto.analysis.figures.style import Printed, styled
+from pareto.analysis.figures.layout import printed
+from pareto.analysis.figures.map_figure import UNDECIDED, best_map, draw_map, workloads
 from pareto.analysis.findings import Findings
 from pareto.analysis.fronts.front import front
 from pareto.analysis.prediction.network import Network
@@ -30,15 +30,14 @@ from tests.unit.gating import gating
 def drawn_map(
     front: pd.DataFrame, predictor: Any = None, width: str = "page", known: Any = NETWORKS, **more: Any
 ) -> tuple[Any, str, pd.DataFrame]:
-    with styled(width):
-        figure = Printed(width)
-        return (figure, *draw_map(figure, Known(front, known, predictor, **more)))
+    figure, told = printed(lambda on: draw_map(on, front, known, predictor, **more), width)
+    return figure, told.caption(), told.data
 
 
 def maps(found: Findings) -> list[tuple[str, pd.DataFrame]]:
     """Captions and data."""
-    with styled():
-        return [best_map(Printed(), found, rows) for _, rows in workloads(found)]
+    every = [printed(lambda on, rows=rows: best_map(on, found, rows))[1] for _, rows in workloads(found)]
+    return [(told.caption(), told.data) for told in every]
 
 
 def test_a_chain_has_no_map_and_one_network_only_with_a_prediction() -> None:

@@ -18,7 +18,7 @@ from pareto.analysis.comparing.paired import ALL, paired
 from pareto.analysis.costs import steps
 from pareto.analysis.figures import front_figures, point_figures, reading_figures, time_figures
 from pareto.analysis.figures.drawing import Nothing, Told
-from pareto.analysis.figures.layout import Scheme
+from pareto.analysis.figures.layout import Scheme, printed
 from pareto.analysis.figures.point_figures import INTERVAL, RANGE, SIGNIFICANT, payload_data
 from pareto.analysis.figures.reading_figures import (
     ALONE,
@@ -28,7 +28,6 @@ from pareto.analysis.figures.reading_figures import (
     chosen_points,
     tail_data,
 )
-from pareto.analysis.figures.style import Printed, styled
 from pareto.analysis.figures.time_figures import MOST_BARS
 from pareto.analysis.findings import Options, find
 from pareto.analysis.fronts.front import front
@@ -53,9 +52,8 @@ def made(draw: Callable[..., Told], width: str = "page", /, **of: Any) -> tuple[
     """A figure with its caption and data, drawn by this function; the scheme is that of its rows."""
     if "probes" not in of:
         of.setdefault("scheme", Scheme.of(of["rows"]))
-    with styled(width):
-        figure = Printed(width)
-        return (figure, *draw(figure, **of))
+    figure, told = printed(lambda on: draw(on, **of), width)
+    return figure, told.caption(), told.data
 
 
 def of_backend(front: pd.DataFrame, backend: str) -> pd.DataFrame:

@@ -27,11 +27,11 @@ from pareto.analysis.figures.drawing import (
     Nothing,
     Told,
     conditions,
-    in_few_words,
+    left_out,
     save,
     save_all,
 )
-from pareto.analysis.figures.look import Look, drawn_as, left_out
+from pareto.analysis.figures.look import Look, drawn_as
 from pareto.analysis.figures.shown import ASKED, KINDS, drawings, worth_showing
 from pareto.analysis.findings import Options, find
 from pareto.analysis.naming import USUAL
@@ -213,7 +213,7 @@ def drawing(name: str = "my_net", seen: list[int] | None = None) -> Drawing:
         on.add_subplot(title=name).plot(data["latency_s"])
         if seen is not None:
             seen.append(os.getpid())
-        return "A sentence. Another.", data
+        return Told("", ["A sentence", "Another"], data, [])
 
     return Drawing("front", draw, (name, "200ms/5mbit"))
 
@@ -271,4 +271,4 @@ def test_conditions_are_sentences_and_captions_short(snapshot: SnapshotAssertion
     ] == snapshot
     assert left_out(rows()) == ""
     words = " ".join(["three"] * 58)
-    assert in_few_words("One two", words, "four", "") == f"One two. {words}."
+    assert Told("", ["One two", words, "four", ""], rows(), []).caption() == f"One two. {words}."

@@ -17,9 +17,9 @@ from syrupy.assertion import SnapshotAssertion
 
 from pareto.analysis.figures import front_figures, layout
 from pareto.analysis.figures.front_figures import MOST_CORNERS
-from pareto.analysis.figures.layout import MOST_LABELS, Scheme
-from pareto.analysis.figures.marks import FILLS, ends, states
-from pareto.analysis.figures.style import COLOURS, Printed, faded, styled
+from pareto.analysis.figures.layout import MOST_LABELS, Scheme, printed
+from pareto.analysis.figures.look import FILLS, ends, states
+from pareto.analysis.figures.style import COLOURS, faded
 from pareto.analysis.fronts.front import front
 from pareto.analysis.naming import USUAL
 from pareto.analysis.runs.load import load
@@ -54,13 +54,11 @@ NO_INTERVAL = dict.fromkeys(
 
 def told(
     rows: pd.DataFrame, uncertainty: str = "box", attainment: pd.DataFrame | None = None, width: str = "page",
-    draw: Any = front_figures.front,
-) -> tuple[Figure, str]:  # fmt: skip
+    ) -> tuple[Figure, str]:  # fmt: skip
     """The figure and its caption."""
-    with styled(width):
-        figure = Printed(width)
-        caption, _ = draw(figure, rows, Scheme.of(rows, uncertainty), attainment)
-    return figure, caption
+    scheme = Scheme.of(rows, uncertainty)
+    figure, told_ = printed(lambda on: front_figures.front(on, rows, scheme, attainment), width)
+    return figure, told_.caption()
 
 
 def front_figure(rows: pd.DataFrame, *of: Any, **more: Any) -> Figure:
@@ -68,7 +66,7 @@ def front_figure(rows: pd.DataFrame, *of: Any, **more: Any) -> Figure:
 
 
 def fronts_figure(rows: pd.DataFrame, width: str = "page") -> Figure:
-    return told(rows, width=width, draw=front_figures.fronts)[0]
+    return told(rows, width=width)[0]
 
 
 def spans(axes: Axes, line: str) -> list[tuple[float, ...]]:
@@ -306,7 +304,7 @@ def test_axes_are_shared_where_that_is_readable_and_the_caption_says_if_not(
     rows = profiles({"one": 1, "two": slowest})
     one, two = fronts_figure(rows).axes
     assert (one.get_xlim() == two.get_xlim()) is together
-    caption = told(rows, draw=front_figures.fronts)[1]
+    caption = told(rows)[1]
     assert ("own axis of latency" in caption) is not together
     assert one.get_xlabel() == two.get_xlabel() == "latency (ms)"
 
@@ -353,7 +351,7 @@ def test_batch_sizes_have_panels_of_their_own(snapshot: SnapshotAssertion) -> No
             profiles({"lte": 3}, in_flight_asked="4"),
         ]
     )
-    assert [title for title, _ in front_figures._panels(rows)] == snapshot
+    assert [*front_figures._panels(rows)] == snapshot
 
 
 def test_a_tick_at_the_bound_of_a_point_that_was_struck_off_is_explained() -> None:

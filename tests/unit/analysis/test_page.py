@@ -23,7 +23,7 @@ from pareto.analysis.advice import predict
 from pareto.analysis.advice.advise import Answer
 from pareto.analysis.comparing.between_runs import Comparison
 from pareto.analysis.costs import overhead
-from pareto.analysis.figures.marks import FILLS, states
+from pareto.analysis.figures.look import FILLS, states
 from pareto.analysis.findings import Findings
 from pareto.analysis.page import document
 from pareto.analysis.page.tables import LONG

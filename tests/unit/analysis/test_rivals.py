@@ -220,7 +220,7 @@ def test_the_map_of_networks_says_which_points_it_knows_nothing_of() -> None:
     ]
     found.struck = off
     ((_, made),) = maps(found)
-    for text in (made["none"], known_of(found, found.front).about):
+    for text in (made["none"], known_of(found, found.front)["about"]):
         assert "Points 3 and 5 have no valid trial in any network" in text
     found.trials, found.struck = rows[rows["point"].ne("3")], off.head(0)
     ((_, made),) = maps(found)

@@ -17,7 +17,8 @@ from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
 from pareto.analysis import figures
-from pareto.analysis.figures.layout import fit_axis, head, label_points, panels
+from pareto.analysis.figures.drawing import Told
+from pareto.analysis.figures.layout import fit_axis, label_points, panels, printed
 from pareto.analysis.figures.look import WIDTHS_IN, Look, drawn_as
 from pareto.analysis.figures.style import (
     ALARM,
@@ -43,10 +44,14 @@ LONG = "efficientnet_v2_large_with_a_head_of_my_own at congested-cafe-wifi+very-
 @pytest.mark.parametrize("width", WIDTHS_IN)
 def test_a_figure_is_as_wide_as_its_column_and_legible_there(width: str, titles: bool) -> None:
     entries = [Line2D([], [], label=f"backend:{'x' * (5 * number)}") for number in range(6)]
-    with styled(width), drawn_as(Look(titles=titles)):
-        figure = Printed(width)
-        (axes,) = panels(figure, 1, 1, 2.0)
-        head(figure, axes, LONG, entries, rows(excluded=[1, 0]))
+
+    def draw(on: Printed) -> Told:
+        panels(on, 1, 1, 2.0)
+        return Told(LONG, ["A sentence"], pd.DataFrame(), entries, rows(excluded=[1, 0]))
+
+    with drawn_as(Look(titles=titles)):
+        figure, _ = printed(draw, width)
+    (axes,) = figure.axes
     drawn.rendered(figure)
     assert figure.get_size_inches()[0] == WIDTHS_IN[width]
     assert min(text.get_fontsize() for text in figure.findobj(Text) if text.get_text()) >= SMALL_PT >= 6
