@@ -60,7 +60,9 @@ def doubts(trials: pd.DataFrame, stages: pd.DataFrame, *, shared: bool) -> Itera
         if len(much):
             whose, trial = much[name].idxmax()
             row, count = ok.loc[trial], much.index.get_level_values(1).nunique()
-            worst = f"most at {cell_title(row)} in round {row['round']}: {most.format(much[name].max(), whose)}"
+            worst = (
+                f"most at {cell_title(row)} in round {row['round']}: {most.format(much[name].max(), whose)}"
+            )
             yield Doubt(f"{head} in {count} of {len(ok)} trials", worst, cures)
     known = stages.reindex(columns=[*dict.fromkeys([*TRIAL, *STAGE]), "baseline_s"])
     known = known[known["baseline_s"].notna()].merge(ok[TRIAL], on=TRIAL)

@@ -19,7 +19,7 @@ from pareto.analysis.runs.load import joined
 from pareto.analysis.runs.requests import request_latencies
 from pareto.basics import files
 from pareto.basics.console import console
-from pareto.commands.advise import show
+from pareto.commands.advise import advised
 from pareto.commands.compare import compare
 from pareto.commands.help import DEFAULT_OBJECTIVES
 from pareto.protocol.errors import UserError
@@ -121,7 +121,7 @@ def test_advice_where_nothing_crosses_says_that_nothing_could_be_tested(
 ) -> None:
     hostile.ATTACKS["nothing crosses"](run)
     network = Network(0.02, 20e6, 0.0, math.inf)
-    show(console(), [run], network, "latency", "", "")
+    advised([run], network)
     assert "could not be tested" in " ".join(capsys.readouterr().out.split())
 
 

@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from pareto.analysis.comparing.changes import CHANGES
 from rich.console import Console, RenderableType
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.analysis.comparing.between_runs import Comparison, compare
+from pareto.analysis.comparing.between_runs import CHANGES, Comparison, compare
 from pareto.analysis.comparing.paired import paired
 from pareto.analysis.fronts.front import front
 from pareto.analysis.methods import made
