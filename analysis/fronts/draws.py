@@ -91,7 +91,7 @@ class Draws:
 
     @cached_property
     def floor(self) -> Floats:
-        """What identical treatments, whole runs and testbeds differ by, for each objective."""
+        """The spread of identical treatments, whole runs and testbeds, for each objective."""
         figures = self.measured(self.columns)
         logs = np.log(np.where(figures > 0, figures, np.nan))
         # Where each run had a testbed of its own, they are told apart once.
@@ -103,15 +103,7 @@ class Draws:
         """Medians over reweighted rounds, the same for all cells and backends: by column, resamples x cells.
 
         Rounds are blocks, as what slows one slows all its cells: a resample draws one weight for each (the Bayesian
-        bootstrap; Rubin, The Annals of Statistics 9, 1981: exponential weights), and a cell's value in it is its
-        weighted median. Two corrections make few rounds honest:
-
-        - the median is interpolated between the two values at whose middle the weights reach one half, which with equal
-          weights is the plain median;
-        - its distance from the plain median is stretched by sqrt((n + 1) / (n - 1)), n the cell's rounds: the variance
-          of a reweighted mean is by (n - 1) / (n + 1) too small.
-
-        A cell with one round does not vary; NaN where a column has no value.
+        bootstrap; Rubin, The Annals of Statistics 9, 1981: exponential weights).
         """
         run = self.origin[0]
         most = min(self.resamples, max(LEAST_RESAMPLES, DRAWN_ROUNDS // len(run)))
@@ -262,7 +254,11 @@ def _parts(*columns: str) -> list[str]:
 
 
 def _medians(measured: Floats, weights: Floats) -> Floats:
-    """Weighted medians of one cell's values, a value or NaN a round; weights: resamples x rounds."""
+    """Weighted medians of one cell's values, a value or NaN a round; weights: resamples x rounds.
+
+    A median is interpolated between the two values at whose middle the weights reach one half; its distance from the
+    plain median is stretched, as the variance of a reweighted mean is by (n - 1) / (n + 1) too small.
+    """
     known = ~np.isnan(measured)
     if not known.all():
         measured, weights = measured[known], weights[:, known]

@@ -1,7 +1,6 @@
 """The energy that a point is charged with: the same devices' for every point that it is compared with.
 
-The whole is what the devices drew; the active energy is what they drew above their idle power. A server that gets one
-byte is busy for a moment and idle for the rest: with its idle power it is charged with what it would have drawn anyway.
+The active energy is what they drew above their idle power, which a server that gets one byte would have drawn anyway.
 """
 
 from __future__ import annotations
@@ -22,9 +21,7 @@ WHOLE, ACTIVE = "energy_j", "active_energy_j"
 
 def with_middle(trials: pd.DataFrame, stages: pd.DataFrame) -> pd.DataFrame:
     """The trials with `middle_energy_j` and `middle_active_energy_j`: J per image of all hosts between edge and server
-    that took part.
-
-    NaN where there was none, or where one has no sensor. Takes the frames of `analysis.runs.load`.
+    that took part; NaN where there was none, or where one has no sensor. Takes the frames of `analysis.runs.load`.
     """
     between = stages[stages["host"].str.startswith(MIDDLE)].groupby(TRIAL, dropna=False)[[WHOLE, ACTIVE]]
     energies_j = between.sum(min_count=1).where(between.count().eq(between.size(), axis=0))
@@ -81,10 +78,7 @@ def _used(device: str, cells: pd.DataFrame) -> pd.Series:
 
 
 def note(rows: pd.DataFrame, manifest: Mapping[str, Any]) -> str:
-    """A sentence to judge the energies of some rows of the front by: whose they are and what they hold.
-
-    The idle power (W) is the manifest's (`sessions[].hosts.<role>.idle_power_w`); several sessions may have several.
-    """
+    """A sentence to judge the energies of some rows of the front by: whose they are and what they hold."""
     devices = str(rows["energy_of"].iloc[0])
     between = hosts(str(rows["point"].iloc[0]))[1:-1]
     idle = []

@@ -84,11 +84,9 @@ def front(
 
     A point where nothing crosses is one cell (`runs.points.pooled`), which competes on the front of every backend.
     A cell without a figure that can be trusted has `rounds` 0 and is on no front. Energies of middle hosts are known if
-    the trials have them (`analysis.fronts.energy.with_middle`). The front over all codecs is in the objectives of
-    `over_codecs`. objectives: names of `analysis.fronts.objectives`; where: as `analysis.fronts.where.Where` reads it.
-
-    The same trials and `seed` give the same result, whatever other conditions are there; resamples decide nothing of
-    it. Raises `UserError` for objectives or a constraint that can't be read.
+    the trials have them (`analysis.fronts.energy.with_middle`). objectives: names of `analysis.fronts.objectives`;
+    where: as `analysis.fronts.where.Where` reads it. The same trials and `seed` give the same result, whatever other
+    conditions are there; resamples decide nothing of it. Raises `UserError` for what can't be read.
     """
     ready = prepared(trials, objectives, where, resamples, seed)
     return _with_codecs(_joined(ready.rows, map(_judged, ready.draws)), trials, objectives, where, seed)

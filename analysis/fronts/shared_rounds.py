@@ -16,10 +16,9 @@ def nondominated(measured: Floats, maximise: Sequence[bool] = (False, True)) -> 
 
     measured: rounds x cells x objectives, NaN where there is none. Whatever a round does to all its cells, as a
     drift, cannot decide. Two cells without a common round are compared by all that each has; one without a whole round
-    is on no front. Where all cells have the same rounds, this is the front of their medians.
-
-    Where they do not, dominance need not be transitive. A cell off the front keeps no other off it (the kernel of the
-    relation), and cells that dominate each other in a circle do not keep each other off.
+    is on no front. Where all cells have the same rounds, this is the front of their medians. Else dominance need not be
+    transitive: a cell off the front keeps no other off it (the kernel of the relation), and cells that dominate each
+    other in a circle do not keep each other off.
     """
     losses = np.where(np.asarray(maximise), -measured, measured)
     on_front: Bools = np.asarray(~np.isnan(losses).any(axis=2).all(axis=0))

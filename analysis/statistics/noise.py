@@ -1,8 +1,8 @@
 """Noise that more rounds do not show: the floor under every comparison, and the levels at which the latency varies.
 
-Each cell of a run has its own connections and its own place in memory, for as long as its processes live, and these are
-the same in all of its rounds. Where one treatment is measured under several names (a point where nothing crosses, under
-each backend; `tcp:a` and `tcp:b`), what they differ by beyond their rounds' spread is the noise floor.
+Each cell of a run has its own connections and place in memory, the same in all of its rounds. Where one treatment is
+measured under several names (a point where nothing crosses, under each backend; `tcp:a` and `tcp:b`), what they differ
+by beyond their rounds' spread is the noise floor.
 """
 
 from __future__ import annotations
@@ -139,12 +139,10 @@ def levels(trials: pd.DataFrame, request_variance: float, requests: float) -> li
     """The levels of the spread of one model's latency, set up in one way: runs, testbeds where a run has several,
     starts of the workers, rounds, requests. More repetition helps at the level that varies, and at no other.
 
-    request_variance: of the logarithms of the latencies in a trial; requests: how many a trial has; NaN without files
-    of requests.
+    request_variance: of the logarithms of the latencies in a trial; requests: how many it has; NaN without their files.
 
     Nested analysis of variance by moments: each level's mean square less that of the level below, over how many of
-    those below a unit has (Searle, Casella & McCulloch, "Variance Components", 1992, ch. 3). Each cell's own mean
-    is taken out first. A component that comes out below 0 is 0.
+    those below a unit has (Searle, Casella & McCulloch, "Variance Components", 1992, ch. 3); 0 if that is less.
     """
     ok = trials[stands(trials, "latency") & (trials["latency_s"] > 0)]
     ok = ok.assign(log=np.log(ok["latency_s"]), start=ok["restart"].fillna(0) if "restart" in ok else 0)
@@ -189,12 +187,10 @@ def spread_sentences(trials: pd.DataFrame, runs: Sequence[Path]) -> Iterator[str
 
 
 def spread_of(logs: Floats, whole: Ints) -> Floats:
-    """The standard deviation, by objective, that a cell's figure has as whole runs, or testbeds, differ, and
-    rounds do not show.
+    """The standard deviation, by objective, that a cell's figure has as whole runs, or testbeds, differ: of the means
+    of a cell there, what rounds share taken out, less what their rounds explain. 0 unless two have two rounds or more.
 
-    logs: rounds x cells x objectives; whole: of which run or testbed each round is. Between the means of a cell there,
-    what rounds share taken out, less what their rounds explain; over how many runs or testbeds have two rounds or more.
-    0 if that is one.
+    logs: rounds x cells x objectives; whole: of which run or testbed each round is.
     """
     numbers, sizes = np.unique(whole, return_counts=True)
     numbers = numbers[sizes > 1]

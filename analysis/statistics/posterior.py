@@ -1,20 +1,15 @@
 """Draws of what the true figures of many competitors may be, after few rounds, to make probabilities of.
 
-Each round measures every cell once. On a logarithmic scale
-
-    measured = the cell's true figure + what the whole round shares + noise of this trial
-
-and three things make few rounds honest where a bootstrap over them is not:
+On a logarithmic scale a trial is the cell's true figure + what the whole round shares + noise. Three things make few
+rounds honest where a bootstrap over them is not:
 
 - What a round shares is taken out (a median polish step; Tukey, "Exploratory Data Analysis", 1977).
-- The noise of a cell is not known from its few rounds alone. Its variance is moderated by those of all cells, as far
-  as these agree (Smyth, "Linear models and empirical Bayes methods", Statistical Applications in Genetics and Molecular
-  Biology 3, 2004), and the draws are Student's.
+- The variance of a cell's noise is moderated by those of all cells, as far as these agree (Smyth, "Linear models and
+  empirical Bayes methods", Statistical Applications in Genetics and Molecular Biology 3, 2004); draws are Student's.
 - Where noise is as large as the gaps between competitors, the luckiest seems the best. So the gaps have a spread of
-  their own, between points and between backends at one point, which all cells together tell: draws are drawn towards
-  each other accordingly (Stein's effect; Efron & Morris, "Stein's estimation rule and its competitors", Journal of the
-  American Statistical Association 68, 1973). Few cells tell it roughly, so each of several spreads counts by how
-  likely it makes what was measured (a hierarchical model; Gelman and others, "Bayesian Data Analysis", ch. 5).
+  their own, between points and between backends at one point, and draws are drawn towards each other (Efron & Morris,
+  "Stein's estimation rule and its competitors", Journal of the American Statistical Association 68, 1973). Each of
+  several spreads counts by how likely it makes what was measured (Gelman and others, "Bayesian Data Analysis", ch. 5).
 """
 
 from __future__ import annotations
@@ -104,9 +99,9 @@ def moderated(squares: Floats, freedom: Ints) -> tuple[Floats, float]:
 
 @dataclass(frozen=True)
 class Draws:
-    """`values`: what the true figures may be, count x cells x objectives, on a scale of their own: only which of two is
-    the greater says anything. NaN where a cell lacks any objective. `error`: cells x objectives, the standard error of
-    each by its rounds, as a share of it. `freedom`: the fewest of any objective's noise.
+    """`values`: what the true figures may be, count x cells x objectives: only which of two is the greater says
+    anything; NaN where a cell lacks any objective. `error`: cells x objectives, the standard error of each by its
+    rounds, as a share of it. `freedom`: the fewest of any objective's noise.
     """
 
     values: Floats
@@ -177,9 +172,8 @@ def draws(
         mean[rows] = expected
         normal = rng.standard_normal((len(mean[rows]), expected.size))
         away[rows] = (normal @ root.T).reshape(away[rows].shape)
-    tails = [
-        np.sqrt(free / rng.chisquare(free, count)) if free < np.inf else np.ones(count) for free in freedoms
-    ]
+    known = np.ones(count)
+    tails = [np.sqrt(free / rng.chisquare(free, count)) if free < np.inf else known for free in freedoms]
     values[np.ix_(np.arange(count), whole, noisy)] = mean + away * np.stack(tails, axis=1)[:, None]
     return Draws(values, error, freedom)
 
@@ -252,10 +246,8 @@ def _posteriors(
 def _spreads(
     middle: Floats, variance: Floats, points: npt.NDArray[np.object_], rng: np.random.Generator
 ) -> list[tuple[float, float]]:
-    """`DRAWN` draws of the variances between points and between backends at one, of one objective.
-
-    Each pair of `SPREADS` is drawn as often as it makes what was measured likely. Where no two cells are of the same
-    point, the second variance is 0.
+    """`DRAWN` draws of the variances between points and between backends at one (0 where no point has two), of one
+    objective: each pair of `SPREADS` as often as it makes what was measured likely.
 
     The covariance of the cells is a diagonal, a constant for each point and one for all: its inverse and determinant
     follow from sums (Sherman & Morrison, Annals of Mathematical Statistics 21, 1950), once for each constant.

@@ -1,6 +1,4 @@
-"""The steadiness of figures: whether they drift while a run goes on, as a machine that warms up does, a line with
-advice for each doubt, as in pyperf, and which points need more rounds.
-"""
+"""The steadiness of figures: whether they drift while a run goes on, doubts with advice, and who needs more rounds."""
 
 from __future__ import annotations
 
@@ -44,12 +42,11 @@ COLUMNS = [*KEY, "measure", "rounds", *("change_percent", "p_value", "p_correcte
 def drifts(trials: pd.DataFrame) -> pd.DataFrame:
     """One row per run, condition, backend and measure (`latency`, `throughput`), with columns `COLUMNS`.
 
-    A round's level is the median, over its cells, of log(value / the cell's median over the rounds of its testbed):
-    how much slower or faster all of it was than usual there. It is tested against the order of the rounds in time by
-    Kendall's tau (exact where nothing is tied; Kendall, "Rank Correlation Methods", 1948), and change_percent is what
-    the Theil-Sen line through it makes from the first round to the last (Sen, Journal of the American Statistical
-    Association 63, 1968). A trend is found that goes one way on the whole; one that comes and goes is not.
-    p_corrected: Holm's over all tests of the frame; drifts: it is 0.05 at most; note: why no test could find one.
+    A round's level is the median, over its cells, of log(value / the cell's median over the rounds of its testbed). It
+    is tested against the order of the rounds in time by Kendall's tau ("Rank Correlation Methods", 1948), and
+    change_percent is what the Theil-Sen line through it makes from the first round to the last (Sen, Journal of the
+    American Statistical Association 63, 1968). p_corrected: Holm's over all tests of the frame; drifts: it is 0.05 at
+    most; note: why no test could find one.
     """
     needed = [*TRIAL, "testbed", *significance.MEASURES.values()]
     ok = trials.reindex(columns=needed)[stands(trials).to_numpy()]
@@ -150,8 +147,7 @@ def doubts(front: pd.DataFrame, drifting: pd.DataFrame) -> Iterator[Doubt]:
 
 
 def halves(rows: pd.DataFrame, low: str = "low", high: str = "high") -> pd.DataFrame:
-    """The shares of its median by which each row's latency and throughput may be off: the longer half of its interval.
-
+    """The shares of its median by which each row's latency and throughput may be off: the longer half of its interval;
     NaN where it has none. low, high: which columns are its ends; `least` and `most` are those of the rounds' range.
     """
     shares = {}
@@ -181,11 +177,9 @@ def _lacking(row: pd.Series) -> str:
 
 
 class Certainty(NamedTuple):
-    """The certainty of a front's figures after some rounds.
-
-    points: how many may be on a front. unsure: how many of these are not known as well as is wanted; widest: the worst
-    of them in words, empty without intervals. conditions: those they belong to, as `CONDITION` without the setup. lost,
-    mostly_invalid: as `certainty` has them, in words.
+    """The certainty of a front's figures after some rounds: how many points may be on a front, how many of these are
+    unsure, in which conditions (as `CONDITION` without the setup), and in words the widest of them (empty without
+    intervals) and those that are lost or mostly invalid.
     """
 
     rounds: int

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -61,25 +63,19 @@ def test_dominance_against_brute_force(maximise: tuple[bool, ...]) -> None:
 
 @pytest.mark.parametrize("objectives", [2, 3])
 def test_dominance_in_many_sets_at_once(objectives: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same as set by set, also in parts."""
+    """The same as set by set, also in parts, and where few points dominate most and tie with the best."""
     monkeypatch.setattr(indicators, "AT_ONCE", 5000)
     rng = np.random.default_rng(1)
-    sets = rng.integers(1, 8, size=(500, 12, objectives)).astype(float)
-    sets[rng.random(sets.shape) < 0.05] = np.nan
-    maximise = (True, False, True)[:objectives]
-    for figures, on_front in zip(sets, nondominated_in_each(sets, maximise), strict=True):
-        assert on_front.tolist() == brute_force(*figures.T, maximise=maximise).tolist()
-
-
-def test_dominance_where_few_points_dominate_most() -> None:
-    """The same as set by set where most points are left out of the comparison, with points that tie with the best."""
-    rng = np.random.default_rng(2)
-    usual = rng.integers(1, 30, size=(80, 2)).astype(float)
-    sets = usual + rng.integers(-1, 2, size=(300, 80, 2))
-    sets[rng.random(sets.shape) < 0.01] = np.nan
-    for figures, on_front in zip(sets, nondominated_in_each(sets, (False, True)), strict=True):
-        assert on_front.tolist() == nondominated(*figures.T, maximise=(False, True)).tolist()
-    assert nondominated_in_each(sets[:0], (False, True)).shape == (0, 80)
+    usual = rng.integers(1, 30, size=(80, objectives)).astype(float)
+    for sets, lost in (
+        (rng.integers(1, 8, size=(500, 12, objectives)).astype(float), 0.05),
+        (usual + rng.integers(-1, 2, size=(200, 80, objectives)), 0.01),
+    ):
+        sets[rng.random(sets.shape) < lost] = np.nan
+        maximise = (True, False, True)[:objectives]
+        for figures, on_front in zip(sets, nondominated_in_each(sets, maximise), strict=True):
+            assert on_front.tolist() == brute_force(*figures.T, maximise=maximise).tolist()
+    assert nondominated_in_each(sets[:0], maximise).shape == (0, 80)
 
 
 def test_staircase_is_the_boundary_of_what_is_attained() -> None:
@@ -126,67 +122,73 @@ def test_volumes_against_counting() -> None:
         expected = by_counting(points, reference)
         assert volume(points, reference, PLANE) == expected
         if len(points):
-            assert (
-                volumes_of_each(np.stack([points, points[::-1]]), reference, PLANE).tolist() == [expected] * 2
-            )
+            both = np.stack([points, points[::-1]])
+            assert volumes_of_each(both, reference, PLANE).tolist() == [expected] * 2
 
 
-def test_each_backend_and_all_against_one_reference(snapshot: SnapshotAssertion) -> None:
-    latency = np.array([[[1, 2, 4, 3]]], dtype=float)
-    throughput = np.array([[[2, 1, 5, 6]]], dtype=float)
-    rows = hypervolumes(trials(latency, throughput, ["rpc", "tcp"])).set_index("backend")
-    assert list(rows.reset_index()[COLUMNS].columns) == COLUMNS
-    # rpc has (1 s, 2) and (4, 5), tcp (2, 1) and (3, 6); the worst latency is 4 s.
-    expected = {"tcp": 1 * 1 + 1.4 * 6, "rpc": 3 * 2 + 0.4 * 5, "all": 2 * 2 + 1.4 * 6}
-    assert rows["hypervolume"].to_dict() == pytest.approx(expected)
-    assert rows["reference"].unique().tolist() == snapshot
-    assert rows["reference_latency_s"].to_numpy() == pytest.approx(4.4)
+def volumes(
+    latency: list[float], throughput: list[float], backends: tuple[str, ...], /, **of: Any
+) -> pd.DataFrame:
+    """The hypervolumes of points of one round, by backend; of: `edge_s`, and what `hypervolumes` takes."""
+    data = trials(np.array([[latency]]), np.array([[throughput]]), backends)
+    data = data.assign(edge_s=of.pop("edge_s", np.nan))
+    rows = hypervolumes(data, **of)
+    assert list(rows[COLUMNS].columns) == COLUMNS
+    return rows.set_index("backend")
+
+
+FOUR = [1.0, 2.0, 4.0, 9.0]
+NAN = float("nan")
+# rpc has (1 s, 2) and (4, 5), tcp (2, 1) and (3, 6); the worst latency is 4 s.
+TWO = [1.0, 2.0, 4.0, 3.0], [2.0, 1.0, 5.0, 6.0], ("rpc", "tcp")
+ONE, BOTH = ("tcp",), ("tcp", "rpc")
+VOLUMES: dict[str, tuple[Callable[[], pd.DataFrame], dict[str, float]]] = {
+    "each backend and all": (
+        partial(volumes, *TWO), {"tcp": 1 * 1 + 1.4 * 6, "rpc": 3 * 2 + 0.4 * 5, "all": 2 * 2 + 1.4 * 6},
+    ),
+    "a reference that is given": (
+        partial(volumes, [1, 2], [2, 4], ONE, reference={"latency": 3, "throughput": 1}), {"tcp": 1 + 3, "all": 4},
+    ),
+    "all are worse than it": (partial(volumes, [1, 2], [2, 4], ONE, reference={"latency": 0.5}), {"tcp": 0, "all": 0}),
+    "only feasible points count and bound": (
+        partial(volumes, FOUR, FOUR, BOTH, where="latency_s <= 4"),
+        {"tcp": 3 * 1 + 0.4 * 4, "rpc": 2.4 * 2, "all": 1 * 1 + 2 * 2 + 0.4 * 4},
+    ),
+    "one backend is feasible": (
+        partial(volumes, FOUR, FOUR, BOTH, where="backend == tcp", reference={"latency": 5}),
+        {"tcp": 3 * 1 + 4, "rpc": 0, "all": 3 * 1 + 4},
+    ),
+    "nothing is feasible": (partial(volumes, FOUR, FOUR, ONE, where="latency_s > 10"), {"tcp": NAN, "all": NAN}),
+    "not measured is not zero": (
+        partial(volumes, [1, 2, 3, 4], [1, NAN, 3, NAN], BOTH), {"tcp": 2.3 + 0.3 * 2, "rpc": NAN, "all": 2.9},
+    ),
+    "three objectives": (  # 1 x 2 x 1 and 3 x 1 x 2, of which 1 x 1 x 1 is both
+        partial(
+            volumes, [1, 2], [1, 2], ONE, objectives=("edge-time", "latency", "throughput"), edge_s=[3.0, 1.0],
+            reference={"latency": 3, "edge-time": 4},
+        ),
+        {"tcp": 2 + 6 - 1, "all": 2 + 6 - 1},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("made", "expected"), VOLUMES.values(), ids=VOLUMES)
+def test_hypervolumes_of_few_points_by_hand(
+    made: Callable[[], pd.DataFrame], expected: dict[str, float]
+) -> None:
+    rows = made()
+    assert rows["hypervolume"].to_dict() == pytest.approx(expected, nan_ok=True)
     assert rows[["hypervolume_low", "hypervolume_high"]].isna().all(axis=None)
 
 
-def test_a_reference_that_is_given(snapshot: SnapshotAssertion) -> None:
-    latency, throughput = np.array([[[1.0, 2.0]]]), np.array([[[2.0, 4.0]]])
-    data = trials(latency, throughput)
-    found = hypervolumes(data, reference={"latency": 3, "throughput": 1}).iloc[0]
-    assert found["hypervolume"] == 1 * 1 + 1 * 3
-    assert found["reference"] == snapshot
-    assert hypervolumes(data, reference={"latency": 0.5})["hypervolume"].tolist() == [0, 0], "all are worse"
+def test_the_reference_is_said(snapshot: SnapshotAssertion) -> None:
+    found = {name: made() for name, (made, _) in VOLUMES.items()}
+    assert {name: rows["reference"].unique().tolist() for name, rows in found.items()} == snapshot
+    assert found["each backend and all"]["reference_latency_s"].to_numpy() == pytest.approx(4.4)
+    assert found["nothing is feasible"]["reference_latency_s"].isna().all()
     with pytest.raises(UserError, match="'energy'"):
-        hypervolumes(data, reference={"energy": 3})
-
-
-def test_only_feasible_points_count_and_bound() -> None:
-    latency = np.array([[[1.0, 2.0, 4.0, 9.0]]])
-    data = trials(latency, latency, ["tcp", "rpc"])
-    found = hypervolumes(data, where="latency_s <= 4").set_index("backend")
-    assert found["reference_latency_s"].to_numpy() == pytest.approx(4.4)
-    expected = {"tcp": 3 * 1 + 0.4 * 4, "rpc": 2.4 * 2, "all": 1 * 1 + 2 * 2 + 0.4 * 4}
-    assert found["hypervolume"].to_dict() == pytest.approx(expected)
-    one = hypervolumes(data, where="backend == tcp", reference={"latency": 5}).set_index("backend")
-    assert one["hypervolume"].to_dict() == {"tcp": 3 * 1 + 4, "rpc": 0, "all": 3 * 1 + 4}
-    none = hypervolumes(data, where="latency_s > 10")
-    assert none[["hypervolume", "rounds", "reference_latency_s"]].isna().all(axis=None)
-
-
-def test_not_measured_is_not_zero() -> None:
-    latency = np.array([[[1.0, 2.0, 3.0, 4.0]]])
-    data = trials(latency, latency, ["tcp", "rpc"])
-    data.loc[data["backend"] == "rpc", "throughput_ips"] = np.nan
-    assert hypervolumes(data).set_index("backend")["hypervolume"].isna().to_dict() == {
-        "tcp": False, "rpc": True, "all": False,
-    }  # fmt: skip
-    assert hypervolumes(data.assign(status="failed")).empty
-
-
-def test_three_objectives(snapshot: SnapshotAssertion) -> None:
-    latency = np.array([[[1.0, 2.0]]])
-    data = trials(latency, latency).assign(edge_s=[3.0, 1.0])
-    found = hypervolumes(
-        data, ("edge-time", "latency", "throughput"), reference={"latency": 3, "edge-time": 4}
-    ).iloc[0]
-    # 1 x 2 x 1 and 3 x 1 x 2, of which 1 x 1 x 1 is both.
-    assert found["hypervolume"] == 2 + 6 - 1
-    assert found["reference"] == snapshot
+        volumes(*TWO, reference={"energy": 3})
+    assert hypervolumes(trials(*np.ones((2, 1, 1, 2))).assign(status="failed")).empty
 
 
 def test_an_interval_needs_six_rounds_of_every_point_on_the_front() -> None:
@@ -258,20 +260,16 @@ def test_surfaces_are_what_so_many_of_the_resampled_fronts_attain(limited: bool)
         assert np.isnan(drawn.admitted).all(axis=(1, 2)).any(), "in some resamples nothing is feasible"
 
 
-def test_corners_are_in_order_and_none_is_dominated() -> None:
+def test_corners_are_in_order_none_is_dominated_and_without_noise_they_are_the_front() -> None:
     *_, latency, throughput = tradeoffs(2, 8, 8, noise=0.05, common=1.0, seed=5)
     band = attainment(trials(latency, throughput))
     assert band.groupby(["netem", "backend"])["percent"].unique().map(list).tolist() == [[5, 50, 95]] * 4
     for _, surface in band.groupby(["netem", "backend", "percent"]):
-        assert (np.diff(surface["latency_s"]) > 0).all()
-        assert (np.diff(surface["throughput_ips"]) > 0).all()
-
-
-def test_without_noise_the_surfaces_are_the_front() -> None:
-    latency = np.ones((1, 6, 1)) * [1, 2, 3, 4]
-    throughput = np.ones((1, 6, 1)) * [2, 5, 4, 6]
-    band = attainment(trials(latency, throughput))
-    for _, surface in band.groupby(["backend", "percent"]):
+        assert (np.diff(surface[CORNERS].to_numpy(), axis=0) > 0).all()
+    still = np.ones((1, 6, 1))
+    for _, surface in attainment(trials(still * [1, 2, 3, 4], still * [2, 5, 4, 6])).groupby(
+        ["backend", "percent"]
+    ):
         assert surface[CORNERS].to_numpy().tolist() == [[1, 2], [2, 5], [4, 6]]
 
 

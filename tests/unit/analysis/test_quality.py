@@ -34,9 +34,9 @@ def test_an_engine_that_changes_results_says_what_that_costs() -> None:
     figures = {"agreement": 0.97, "agreement_images": 200.0, "output_error": 0.02}
     for name, value in figures.items():
         data[name] = data[name].where(~lossy, value)
-    (line,) = quality.of_engines(front(data, resamples=10))
+    (line,) = quality.of_engines(front(data))
     assert line.startswith("small, engine onnx: it changes the results, agreement of 200 images 97 %")
-    assert list(quality.of_engines(front(data[~lossy], resamples=10))) == []
+    assert list(quality.of_engines(front(data[~lossy]))) == []
 
 
 def test_without_labels_accuracy_is_the_agreement_with_the_whole_model() -> None:
@@ -114,16 +114,10 @@ def test_wire_is_bytes_per_image_and_without_a_codec_the_payload() -> None:
 
 
 def test_a_point_where_nothing_crosses_competes_with_every_codec() -> None:
-    rows = judged(trials(100e6, noise=0.001))
-    alone = rows[rows["backend"] == "none"]
-    assert set(alone["codec"]) == {"none", "zstd", "fp16", "int8", "uint4"}
-    assert alone["latency_s"].nunique() == 1
     slow = front(trials(1e5))
-    assert slow.loc[slow["backend"] == "none", "on_front"].all(), (
-        "at 100 kbit/s nothing is faster, whatever the codec"
-    )
-    lossy = judged(trials(codecs=("int8",)))
-    assert set(lossy["codec"]) == {"int8"}, "a point without a codec is no condition of its own beside them"
+    alone = slow[slow["backend"] == "none"]
+    assert set(alone["codec"]) == {"none", "zstd", "fp16", "int8", "uint4"}
+    assert alone["on_front"].all(), "at 100 kbit/s nothing is faster, whatever the codec"
 
 
 def test_rows_of_one_codec_stay_as_they_are() -> None:

@@ -1,8 +1,5 @@
-"""The interval of a median: as many truths in it as it says, whatever they are drawn from.
-
-A quantile is stated from as many samples as it needs, or not at all.
-
-Outliers are found where they hide each other, and not where nothing can be known.
+"""Intervals of medians and shares hold as many truths as they say; quantiles have the samples that they need; outliers
+do not hide each other.
 """
 
 from __future__ import annotations
@@ -15,7 +12,15 @@ import pytest
 from scipy import optimize, stats
 
 from pareto.analysis.statistics import samples
-from pareto.analysis.statistics.samples import Floats, interval, intervals, needed, quantile_interval
+from pareto.analysis.statistics.samples import (
+    Floats,
+    interval,
+    intervals,
+    needed,
+    quantile_interval,
+    share_interval,
+    shares_differ,
+)
 from pareto.analysis.statistics.samples import quantile as quantile_of
 
 SAMPLES = 12_000
@@ -81,24 +86,17 @@ def test_many_samples_at_once_are_as_one_by_one() -> None:
 def test_how_many_samples_a_quantile_needs(quantile: float, samples: int) -> None:
     """One or none of the samples beyond the quantile: the binomial written out."""
     assert needed(quantile) == needed(1 - quantile) == samples
+    assert math.isnan(quantile_of(np.arange(samples - 1.0), quantile))
     for confidence in (0.9, 0.99):
         number = needed(quantile, confidence)
         doubts = [quantile**n + n * (1 - quantile) * quantile ** (n - 1) for n in (number, number - 1)]
         assert doubts[0] <= 1 - confidence < doubts[1]
 
 
-def test_a_sample_of_that_size_has_two_beyond() -> None:
-    rng = np.random.default_rng(1)
-    beyond = (rng.random((20_000, needed(0.9))) > 0.9).sum(axis=1)
-    assert np.mean(beyond >= 2) == pytest.approx(0.99, abs=0.003)
-
-
-def test_fewer_samples_state_none() -> None:
+def test_no_number_is_no_sample() -> None:
     values = np.arange(130.0)
-    assert quantile_of(values, 0.95) == pytest.approx(0.95 * 129)
-    assert math.isnan(quantile_of(values[:-1], 0.95))
+    assert quantile_of([*values, math.nan], 0.95) == quantile_of(values, 0.95) == pytest.approx(0.95 * 129)
     assert math.isnan(quantile_of([*values[:-1], math.nan], 0.95))
-    assert quantile_of([*values, math.nan], 0.95) == pytest.approx(0.95 * 129)
     assert math.isnan(quantile_of([], 0.5))
 
 
@@ -111,30 +109,28 @@ def test_what_is_no_quantile(quantile: float) -> None:
 USUAL = [10.1, 9.9, 10.0, 10.2, 9.8, 10.05]
 
 
-def test_the_papers_rule() -> None:
-    """0.6745 |x - median| / MAD > 3.5: here the median is 10, the MAD 1, and the limit 5.19 away."""
-    values = [15.3, 9.0, 9.0, 10.0, 11.0, 11.0, 5.0]
-    assert samples.flagged(values).tolist() == [True] + [False] * 6
-    assert samples.flagged([15.1, *values[1:]]).tolist() == [False] * 7
-    two = np.array([*USUAL, 100.0, 101.0])
-    assert (np.abs(two - two.mean()) / two.std() < 3).all(), "it is theirs, so that they hide each other"
-    assert samples.flagged(two).tolist() == [False] * 6 + [True] * 2
-    assert samples.flagged([*USUAL, math.nan, 1.0]).tolist() == [False] * 7 + [True]
-
-
-def test_too_few_values_tell_of_none() -> None:
-    for count in range(6):
-        values = [*USUAL[:5], 900.0][6 - count :]
-        assert not samples.flagged([*values, math.nan, math.nan]).any()
-        assert samples.flagged(values).tolist() == [False] * count
-
-
-def test_among_values_that_are_the_same() -> None:
-    assert np.count_nonzero(samples.flagged([3.0] * 8)) == 0
-    assert samples.flagged([3.0] * 7 + [4.0]).tolist() == [False] * 7 + [True]
-    assert np.count_nonzero(samples.flagged([3.0] * 5 + [4.0] * 2)) == 0
+FLAGGED: dict[str, tuple[list[float], list[int]]] = {
+    # 0.6745 |x - median| / MAD > 3.5: here the median is 10, the MAD 1, and the limit 5.19 away.
+    "beyond the papers' rule": ([15.3, 9.0, 9.0, 10.0, 11.0, 11.0, 5.0], [0]),
+    "within it": ([15.1, 9.0, 9.0, 10.0, 11.0, 11.0, 5.0], []),
+    "two do not hide each other, as by the mean": ([*USUAL, 100.0, 101.0], [6, 7]),
+    "no number is no value": ([*USUAL, math.nan, 1.0], [7]),
+    "five values tell of none": ([*USUAL[:4], 900.0], []),
+    "nor with what is none": ([*USUAL[:4], 900.0, math.nan, math.nan], []),
+    "no values": ([], []),
+    "all the same": ([3.0] * 8, []),
+    "all but one the same": ([3.0] * 7 + [4.0], [7]),
+    "two of seven are others": ([3.0] * 5 + [4.0] * 2, []),
     # Half a standard deviation further than 3.5, estimated from the mean deviation.
-    assert samples.flagged([1.0] * 5 + [1.1, 1.2, 1.45]).tolist() == [False] * 7 + [True]
+    "more than half the same": ([1.0] * 5 + [1.1, 1.2, 1.45], [7]),
+}
+
+
+@pytest.mark.parametrize(("values", "expected"), FLAGGED.values(), ids=FLAGGED)
+def test_outliers(values: list[float], expected: list[int]) -> None:
+    flagged = samples.flagged(values)
+    assert flagged.shape == (len(values),)
+    assert np.flatnonzero(flagged).tolist() == expected
 
 
 def test_chance_flags_few() -> None:
@@ -150,3 +146,42 @@ def test_a_quantiles_interval_holds_the_truth_as_often_as_it_says(q: float, fewe
     truth = stats.norm.ppf(q)
     ends = np.array([quantile_interval(rng.normal(size=fewest), q) for _ in range(1000)])
     assert 0.94 <= np.mean((ends[:, 0] <= truth) & (truth <= ends[:, 1])) <= 0.985
+
+
+@pytest.mark.parametrize(
+    ("hits", "images", "low", "high"),
+    [
+        # Newcombe, Statistics in Medicine 17, 1998, table I, method 3 (score without continuity correction).
+        (81, 263, 0.2553, 0.3662),
+        (15, 148, 0.0624, 0.1605),
+        (0, 20, 0.0, 0.1611),
+        (1, 29, 0.0061, 0.1718),
+    ],
+)
+def test_wilson_s_interval_is_the_published_one(hits: int, images: int, low: float, high: float) -> None:
+    ends = share_interval(np.array([hits / images]), np.array([images]))
+    assert [float(end[0]) for end in ends] == pytest.approx([low, high], abs=5e-5)
+
+
+def test_no_interval_without_images() -> None:
+    low, high = share_interval(np.array([0.5, 0.5, np.nan, 1.0]), np.array([0, np.nan, 200, 200]))
+    assert np.isnan(low).tolist() == np.isnan(high).tolist() == [True, True, True, False]
+    assert (low[3], high[3]) == pytest.approx((0.98116, 1.0), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("lead", "apart", "expected"),
+    [
+        (5, 5, False),  # all five for one: 2 / 2^5 = 0.0625
+        (6, 6, True),  # 2 / 2^6 = 0.031
+        (6, 8, False),  # 7 of 8: 2 x 9 / 2^8 = 0.070
+        (9, 13, True),  # 11 of 13: 2 x 92 / 2^13 = 0.022
+        (0, 0, False),
+        (10, 0, True),  # at least the difference is discordant
+        (-50, 100, False),  # the first is to be the greater
+    ],
+)
+def test_shares_differ_by_the_sign_test_of_their_discordant_images(
+    lead: int, apart: int, expected: bool
+) -> None:
+    assert shares_differ(0.9, 0.9 - lead / 1000, 1000, apart / 1000) is expected

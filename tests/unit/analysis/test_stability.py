@@ -123,58 +123,63 @@ def test_an_interval_is_as_wide_as_its_longer_half() -> None:
 
 
 LTE = ("m", "lte", 1, "none", "eager", "auto", 0, "tuned")
+ONNX = (*WIFI[:4], "onnx", *WIFI[5:])
+OF_LATENCY = {key: value for key, value in NO_FIGURES.items() if key.startswith("throughput")}
+# At five of twelve rounds none of the 100 that there may be would be enough for some points.
+RARE: dict[str, Any] = {"rounds": 5, "latency": 0.9, "probability_all": 0.9, **NO_INTERVAL}
+NONE: frozenset[Any] = frozenset()
+CERTAIN: dict[str, tuple[list[dict[str, Any]], Certainty]] = {
+    "what may be on the front is to be known": (
+        [
+            point(0, latency=0.04), point(1, latency=0.07), point(2, throughput=0.081, backend="rpc"),
+            point(3, latency=0.9, probability_all=0.01), point(4, latency=0.9, feasible=False),
+        ],
+        Certainty(6, 3, 2, "rpc 2 throughput ±8.1 %", frozenset({WIFI}), ()),
+    ),
+    "near enough": (
+        [point(0, latency=0.0499), point(1, throughput=0.0499)], Certainty(6, 2, 0, "", NONE, ()),
+    ),
+    "an engine is a condition of its own, a setup is not": (
+        [point(0, latency=0.07, engine="onnx"), point(1, latency=0.07, setup="simulated")],
+        Certainty(6, 2, 2, "tcp 0 (m at wifi, batch size 1, engine onnx) latency ±7.0 %", frozenset({ONNX, WIFI}), ()),
+    ),
+    "it is on the front whatever the draws say": (
+        [point(latency=0.9, probability_all=0.0, on_front=True)],
+        Certainty(6, 1, 1, "tcp 7 latency ±90.0 %", frozenset({WIFI}), ()),
+    ),
+    "too early for any interval": (
+        [point(rounds=2, probability_all=math.nan, **NO_INTERVAL)], Certainty(2, 1, 1, "", frozenset({WIFI}), ()),
+    ),
+    "of several conditions the worst is named with its own": (
+        [point(0), point(0, netem="lte", latency=0.2), point(1, netem="lte")],
+        Certainty(6, 3, 1, "tcp 0 (m at lte, batch size 1) latency ±20.0 %", frozenset({LTE}), ()),
+    ),
+    "never a figure": ([point(0), point(8, **INVALID)], Certainty(6, 1, 0, "", NONE, ("tcp 8",))),
+    "never a throughput": ([point(0), point(8, **OF_LATENCY)], Certainty(6, 1, 0, "", NONE, ("tcp 8",))),
+    "no figure so far": (
+        [point(0), point(8, **{**INVALID, "excluded": 5})], Certainty(6, 2, 1, "", frozenset({WIFI}), ()),
+    ),
+    "nothing at all": ([point(8, **INVALID)], Certainty(6, 0, 0, "", NONE, ("tcp 8",))),
+    "what is mostly invalid is not waited for": (
+        [point(0), point(8, excluded=7, **RARE)], Certainty(12, 1, 0, "", NONE, (), ("tcp 8",)),
+    ),
+    "too early to say that it mostly is": (
+        [point(0), point(8, excluded=6, **RARE)], Certainty(11, 2, 1, "", frozenset({WIFI}), ()),
+    ),
+    "valid in half of them": (
+        [point(8, rounds=6, excluded=6, latency=0.9)],
+        Certainty(12, 1, 1, "tcp 8 latency ±90.0 %", frozenset({WIFI}), ()),
+    ),
+    "mostly invalid, and known": ([point(8, rounds=6, excluded=9)], Certainty(15, 1, 0, "", NONE, ())),
+    "mostly invalid, and on no front": (
+        [point(0), point(8, excluded=7, **{**RARE, "probability_all": 0.0})], Certainty(12, 1, 0, "", NONE, ()),
+    ),
+}  # fmt: skip
 
 
-def judged(*rows: dict[str, Any], within: float = 0.05) -> Certainty:
-    return certainty(pd.DataFrame(rows), within)
-
-
-def test_what_may_be_on_the_front_is_to_be_known() -> None:
-    now = judged(
-        point(0, latency=0.04),
-        point(1, latency=0.07),
-        point(2, throughput=0.081, backend="rpc"),
-        point(3, latency=0.9, probability_all=0.01),
-        point(4, latency=0.9, feasible=False),
-    )
-    assert (now.rounds, now.points, now.unsure) == (6, 3, 2)
-    assert now.widest == "rpc 2 throughput ±8.1 %"
-    assert now.conditions == {WIFI}
-    sure = judged(point(0, latency=0.0499), point(1, throughput=0.0499))
-    assert sure == Certainty(6, 2, 0, "", frozenset(), ())
-    engines = judged(point(0, latency=0.07, engine="onnx"), point(1, latency=0.07, setup="simulated"))
-    assert engines.conditions == {(*WIFI[:4], "onnx", *WIFI[5:]), WIFI}, "an engine is a condition of its own"
-
-
-def test_what_is_known_by_itself_and_what_is_never_known() -> None:
-    on_front = judged(point(latency=0.9, probability_all=0.0, on_front=True))
-    assert on_front.unsure == 1, "it is on it whatever the resamples say"
-    early = judged(point(rounds=2, probability_all=math.nan, **NO_INTERVAL))
-    assert (early.rounds, early.unsure, early.widest) == (2, 1, "")
-    other = judged(point(0), point(0, netem="lte", latency=0.2), point(1, netem="lte"))
-    assert other.conditions == {LTE}
-    assert other.widest == "tcp 0 (m at lte, batch size 1) latency ±20.0 %"
-    of_latency = {key: value for key, value in NO_FIGURES.items() if key.startswith("throughput")}
-    for lost in (INVALID, of_latency):
-        now = judged(point(0), point(8, **lost))
-        assert (now.unsure, now.lost) == (0, ("tcp 8",))
-    now = judged(point(0), point(8, **{**INVALID, "excluded": 5}))
-    assert (now.unsure, now.lost, now.conditions) == (1, (), {WIFI})
-    assert judged(point(8, **INVALID)).points == 0
-
-
-def test_what_is_mostly_invalid_is_not_waited_for() -> None:
-    """Five of twelve rounds: at that rate, none of the 100 that there may be would be enough for some points."""
-    few: dict[str, Any] = {"rounds": 5, "latency": 0.9, "probability_all": 0.9, **NO_INTERVAL}
-    now = judged(point(0), point(8, excluded=7, **few))
-    assert (now.rounds, now.points, now.unsure) == (12, 1, 0)
-    assert (now.lost, now.mostly_invalid, now.conditions) == ((), ("tcp 8",), frozenset())
-    assert judged(point(0), point(8, excluded=6, **few)).unsure == 1, "too early to say"
-    assert judged(point(8, rounds=6, excluded=6, latency=0.9)).unsure == 1, "half of them"
-    known = judged(point(8, rounds=6, excluded=9))
-    assert (known.points, known.unsure, known.mostly_invalid) == (1, 0, ())
-    elsewhere = judged(point(0), point(8, excluded=7, **{**few, "probability_all": 0.0}))
-    assert elsewhere.mostly_invalid == (), "on no front: nobody waits for it"
+@pytest.mark.parametrize(("rows", "expected"), CERTAIN.values(), ids=CERTAIN)
+def test_how_certain_a_front_is(rows: list[dict[str, Any]], expected: Certainty) -> None:
+    assert certainty(pd.DataFrame(rows), 0.05) == expected
 
 
 POINTS = ("0", "7", "21")
@@ -219,8 +224,7 @@ def found(of: pd.DataFrame, measure: str = "latency") -> pd.Series:
 def test_a_drift_is_found_with_its_size(rounds: int, per_round: float) -> None:
     of = trials(rounds, per_round=per_round)
     row = found(of)
-    assert row["drifts"]
-    assert row["rounds"] == rounds
+    assert (row["drifts"], row["rounds"]) == (True, rounds)
     assert row["change_percent"] == pytest.approx(100 * math.expm1(per_round * (rounds - 1)), abs=1.5)
     assert not found(of, "throughput")["drifts"]
 
@@ -247,21 +251,22 @@ def test_few_rounds_are_not_tested_and_more_tests_need_more(snapshot: SnapshotAs
     assert rows["note"].unique().tolist() == snapshot
 
 
-def test_a_cell_that_was_left_out_in_late_rounds_makes_no_drift() -> None:
+def test_what_is_no_drift() -> None:
     """Each cell is compared with itself: the slow point's absence is not a fall."""
     of = trials(10)
     row = found(of[~((of["point"] == "0") & (of["round"] > 5))])
-    assert not row["drifts"]
-    assert abs(row["change_percent"]) < 3
-    invalid = of["round"] > 4
-    row = found(
-        of.assign(status=of["status"].mask(invalid, "invalid"), latency_s=of["latency_s"].mask(invalid, 9))
-    )
+    assert (row["drifts"], abs(row["change_percent"]) < 3) == (False, True)
+    status = of["status"].mask(of["round"] > 4, "invalid")
+    row = found(of.assign(status=status, latency_s=of["latency_s"].mask(of["round"] > 4, 9)))
     assert (row["rounds"], math.isnan(row["p_value"])) == (4, True), "only trials that are ok count"
     assert drifts(of[of["status"] == "none"]).empty
+    row = found(trials(7, noise=0.0))
+    assert (row["p_value"], row["change_percent"], row["drifts"]) == (1.0, 0.0, False), "all are the same"
 
 
-def test_a_step_between_two_runs_is_no_drift() -> None:
+def test_conditions_and_runs_drift_by_themselves() -> None:
+    rows = drifts(pd.concat([trials(9), trials(9, per_round=0.05).assign(netem="lte")]))
+    assert rows.loc[rows["drifts"], ["netem", "measure"]].to_numpy().tolist() == [["lte", "latency"]]
     early, late = trials(8, run="a", noise=0.0), trials(8, run="b", noise=0.0)
     late["latency_s"] *= 1.25
     rows = drifts(pd.concat([late, early]))
@@ -269,20 +274,11 @@ def test_a_step_between_two_runs_is_no_drift() -> None:
         (run, measure) for run in "ab" for measure in ("latency", "throughput")
     ]
     assert (rows["rounds"] == 8).all()
-    assert not rows["drifts"].any()
+    assert not rows["drifts"].any(), "a step between two runs is no drift"
     late["latency_s"] *= np.exp(0.02 * late["round"])
     rows = drifts(pd.concat([late, early])).set_index(["run", "measure"])
     assert rows.index[rows["drifts"]].tolist() == [("b", "latency")]
     assert rows.loc[("b", "latency"), "change_percent"] == pytest.approx(100 * math.expm1(0.02 * 7))
-
-
-def test_only_what_drifts_does() -> None:
-    row = found(trials(7, noise=0.0))
-    assert (row["p_value"], row["change_percent"], row["drifts"]) == (1.0, 0.0, False), (
-        "all rounds are the same"
-    )
-    rows = drifts(pd.concat([trials(9), trials(9, per_round=0.05).assign(netem="lte")]))
-    assert rows.loc[rows["drifts"], ["netem", "measure"]].to_numpy().tolist() == [["lte", "latency"]]
 
 
 def test_of_very_many_rounds_a_line_takes_few_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
