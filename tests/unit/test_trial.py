@@ -374,18 +374,14 @@ def test_no_later_host_is_quicker_than_it_can_be() -> None:
 # What stands in a row
 
 
-def test_a_good_trial_is_ok_and_its_times_add_up() -> None:
+def test_a_good_trial_is_ok_and_its_times_add_up(snapshot: SnapshotAssertion) -> None:
     made = row()
     assert (made["status"], made["reason"]) == ("ok", "")
     parts = made["edge_s"] + made["serialize_s"] + made["server_s"] + made["network_s"]
     assert parts == pytest.approx(made["latency_s"])
     assert made["latency_bound_s"] == pytest.approx(0.009 + 0.015 + 0.2 + 100_352 * 8 / 5e6)
     assert made["throughput_bound_ips"] == pytest.approx(5e6 / (8 * 100_352))
-    assert made["rtt_s"] == pytest.approx(0.2003)
-    assert made["bound_by"] == "edge-server out"
-    assert made["wire_bytes"] == made["payload_bytes"]
-    assert made["middle_s"] is made["encode_s"] is made["decode_s"] is None
-    assert "top1" not in made, "nobody worked it out"
+    assert made == snapshot
     # Where nothing crosses nothing is invented.
     nothing = {"payload_bytes": 0, "result_bytes": 0, "sent_bytes": 0, "stages_s": [], "baseline_s": None}
     alone = row(report({"stages_s": [[]] * 6}, **nothing, work_s=0.010, latency_s=0.0101), crossing=None)
@@ -468,10 +464,9 @@ def test_the_sensors_columns_are_each_hosts_own() -> None:
     hotter = {**SENSED, "temperature_c": [70.0] * 5, "energy_j": [30.0 * i for i in range(5)]}
     made = row(**sensed({"edge": SENSED, "server": hotter}))
     assert (made["status"], made["reason"]) == ("ok", "")
-    assert (made["edge_temperature_c"], made["server_temperature_c"]) == (43.0, 70.0)
-    assert made["edge_energy_j"] == pytest.approx(12.0 / 6)
-    assert made["server_energy_j"] == pytest.approx(90.0 / 6)
-    assert made["edge_throttled"] == made["server_throttled"] == "0x0"
+    columns = ("temperature_c", "energy_j", "throttled")
+    assert [made[f"edge_{name}"] for name in columns] == [43.0, pytest.approx(12.0 / 6), "0x0"]
+    assert [made[f"server_{name}"] for name in columns] == [70.0, pytest.approx(90.0 / 6), "0x0"]
     assert row(**throttled(0, 4, 0, 0, 0, role="server"))["server_throttled"] == "0x4"
     batches = row(**sensed({"edge": SENSED}), cell=replace(CELL, batch_size=4))
     assert batches["edge_energy_j"] == pytest.approx(12.0 / (6 * 4)), "an image's, not a request's"
@@ -539,31 +534,14 @@ def split_result(stages_s: list[list[float]] | None = None, **edge: Any) -> Tria
     return result_of({"edge": report, "middle1": middle, "server": {"rss_bytes": 6}})
 
 
-def test_each_host_has_its_units_its_time_and_its_link() -> None:
-    rows = [*stage_rows(SPLIT_CELL, SPLIT_CROSSINGS, split_result(), {})]
-    names = ("host", "first_unit", "last_unit", "compute_s", "best_s", "slowdown")
-    assert [tuple(row[name] for name in names) for row in rows] == [
-        ("edge", 0, 3, 0.1, 0.09, 0.1 / 0.09),
-        ("middle1", 3, 7, 0.2, 0.19, 0.2 / 0.21),
-        ("server", 7, None, 0.3, 0.3, None),  # it told of neither
-    ]
-    # Where it does not compute is a bubble; two clocks of one host may differ by a hair.
-    names = ("payload_bytes", "transfer_s", "return_s", "utilization", "bubble_s")
-    assert [tuple(row[name] for name in names) for row in rows] == [
-        (1_000_000, 1.0, 1.0, 0.25, 3.0 / 8),
-        (2000, 0.0, 0.0, 1.0, 0.0),
-        (None,) * 5,
-    ]
-    assert rows[-1]["rss_bytes"] == 6
+def test_each_host_has_its_units_its_time_and_its_link(snapshot: SnapshotAssertion) -> None:
+    """Where it does not compute is a bubble; two clocks of one host may differ by a hair."""
+    assert [*stage_rows(SPLIT_CELL, SPLIT_CROSSINGS, split_result(), {})] == snapshot(name="stages")
     without_work = split_result([[], []])
     assert [row["host"] for row in stage_rows(SPLIT_CELL, [], without_work, {})] == ["edge"]
     # Requests have the server's time apart, where they come to it.
-    phase = split_result().request_columns()["throughput"]
-    assert phase["started_s"] == [0.0, 1.0]
-    assert (phase["middle_s"], phase["server_s"]) == ([[0.2], [0.25]], [0.3, 0.35])
-    assert "stages_s" not in phase
-    phase = split_result([[0.2], [0.25]]).request_columns()["latency"]
-    assert (phase["middle_s"], phase["server_s"]) == ([[0.2], [0.25]], [None, None])
+    columns = [split_result(stages_s).request_columns() for stages_s in (None, [[0.2], [0.25]])]
+    assert columns == snapshot(name="requests")
     # The bound has what stages take alone where that is less.
     assert split_result().work_s == pytest.approx(0.09 + 0.21 + 0.3)
     assert split_result(work_s=0.5).work_s == 0.5
@@ -583,9 +561,6 @@ def test_a_codecs_time_is_in_its_hosts_step_and_of_an_edge_that_decodes_ahead_th
 def test_a_codecs_times_and_bytes_are_its_own(snapshot: SnapshotAssertion) -> None:
     made = coded_row()
     assert made["reason"] == ""
-    assert (made["payload_bytes"], made["wire_bytes"]) == (100_352, 25_088)
-    assert (made["encode_s"], made["decode_s"]) == (0.002, 0.001)
-    assert made["server_s"] == pytest.approx(0.014)
     parts = ("edge_s", "encode_s", "serialize_s", "decode_s", "server_s", "network_s")
     assert sum(made[name] for name in parts) == pytest.approx(made["latency_s"])
     # The baseline of the edge, the server's stage, and both ends of the codec; then the link with what was sent.
@@ -596,10 +571,7 @@ def test_a_codecs_times_and_bytes_are_its_own(snapshot: SnapshotAssertion) -> No
     assert [(each["status"], each["reason"]) for each in wrong] == snapshot
     # Each host and request says what its codec did; the server sends nothing on.
     result, figures = coded_result(encode_s=0.002), ("encode_s", "decode_s", "wire_bytes")
-    stages = [tuple(stage[name] for name in figures) for stage in stage_rows(CELL, [CROSSING], result, {})]
-    assert stages == [(0.002, 0.0, 25_088), (0.0, 0.001, None)]
-    for phase in result.request_columns().values():
-        assert [phase[name] for name in figures] == [[0.002] * 6, [0.001] * 6, [25_088] * 6]
+    assert [made, *stage_rows(CELL, [CROSSING], result, {}), result.request_columns()] == snapshot
     plain = result_of({"edge": report(), "server": USAGE})
     assert not {*figures} & plain.request_columns()["latency"].keys()
     assert all(row[name] is None for row in stage_rows(CELL, [CROSSING], plain, {}) for name in figures)

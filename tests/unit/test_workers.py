@@ -114,6 +114,15 @@ class Ends:
         """This field of all such requests to the role's worker."""
         return [each[name] for each in self.worker(role).of(request)]
 
+    def transcript(self) -> dict[str, list[str]]:
+        """By role, all that its newest worker was asked but for probes, without what is another in each run."""
+
+        def told(request: dict[str, Any]) -> str:
+            return ", ".join(f"{name} {it}" for name, it in request.items() if name not in ("token", "keys"))
+
+        roles = [role for role, module in self.of if module == "pareto.remote.worker"]
+        return {role: [told(it) for it in self.worker(role).asked if it["op"] != "probe"] for role in roles}
+
     @property
     def all(self) -> list[FarEnd]:
         return [end for ends in self.of.values() for end in ends]
@@ -218,33 +227,22 @@ def test_a_throughput_phase_is_as_long_as_the_energy_sensors_need(
     assert trial["throughput"] == {"requests": 9, "seconds": lasts_s}
 
 
-def test_in_a_chain_each_host_talks_to_the_next_and_has_its_stage(chain: Testbed, ends: Ends) -> None:
+def test_in_a_chain_each_host_talks_to_the_next_and_has_its_stage(
+    chain: Testbed, ends: Ends, snapshot: SnapshotAssertion
+) -> None:
     network = [Profile("fast", Direction(0.01, 80e6)), Profile("slow", Direction(0.95, 4e6))]
     with closing(workers_of(chain, code=Artifact(Path(os.devnull), "c"))) as workers:
         workers.ready(CELL, network)
         workers.ready(CELL, network)
         result = measured(workers, CUT_AT_BOTH, network)
         transfers_s = [crossing.usual_s for crossing in workers.crossings(CUT_AT_BOTH, network)]
-    assert [ends.worker(role).of("listen") != [] for role in CHAIN] == [False, True, True]
-    connected = [ends.asked(role, "connect", "address") for role in CHAIN]
-    assert connected == [["192.168.7.9"], ["192.168.7.1"], []]
-    slow = int(2 * 4e6 * 1448 / 1514 / 8 * 0.95)
-    assert [ends.asked(role, "warm", "nbytes") for role in CHAIN] == [[ANY], [slow], []]
     assert {name: list(links) for name, links in workers.shaped.items()} == {CELL.netem: list(BETWEEN)}
-    # Inputs go to the edge alone, and a model's code to all.
-    assert [len(ends.asked(role, "load", "data")[0]) for role in CHAIN] == [1, 0, 0]
-    for role, host in CHAIN.items():
-        recipe = ends.asked(role, "load", "recipe")[0]
-        assert (recipe["file"], recipe["attribute"]) == (f"{host.folder}/c.py", "build")
     assert list(result.hosts) == [EDGE, MIDDLE, SERVER]
-    assert [ends.asked(role, "usage", "requests")[-1] for role in (MIDDLE, SERVER)] == [17, 17]
-    for position, (role, interface) in enumerate(((EDGE, "eth0"), (MIDDLE, "eth1"), (SERVER, None))):
-        (staged,) = ends.worker(role).of("stage")
-        assert (staged["position"], staged["interface"]) == (position, interface)
-        assert staged["split"]["cuts"] == [0, 1]
     # The slowest link decides how many requests are in flight.
     assert len(set(transfers_s)) == 2
     assert ends.asked(EDGE, "trial", "transfer_s") == [max(transfers_s)]
+    # Inputs go to the edge alone, and a model's code to all.
+    assert ends.transcript() == snapshot
 
 
 def test_a_host_that_traces_another_graph_is_named(
@@ -360,7 +358,9 @@ def test_a_host_with_a_share_of_a_core_may_wait_for_it_before_it_sends(
     assert (asked["message"], asked["answer"]) == (1000, 4000)
 
 
-def test_a_trial_has_its_stage_and_tells_what_it_served(bed: Testbed, workers: Workers, ends: Ends) -> None:
+def test_a_trial_has_its_stage_and_tells_what_it_served(
+    bed: Testbed, workers: Workers, ends: Ends, snapshot: SnapshotAssertion
+) -> None:
     first_result, again = measured(workers), measured(workers)
     assert (first_result.quality["agreement"], first_result.quality["agreement_images"]) == (1.0, 8)
     assert (first_result.warm_ups, again.warm_ups) == (1, 0), "it is proven now"
@@ -369,25 +369,13 @@ def test_a_trial_has_its_stage_and_tells_what_it_served(bed: Testbed, workers: W
     assert again.edge.latency_s == TRIAL["latency_s"]
     assert again.strangers_percent is None
     assert again.hosts[SERVER].baseline_s == 0.04  # the lesser: once before, once after
-    assert ends.worker(SERVER).of("usage")[-1] == {"requests": 17, "steady": 9, "coded": 0}
-    for position, (role, interface) in enumerate(((EDGE, "eth0"), (SERVER, None))):
-        split = {"cuts": [1], "batch_size": 2, "backend": "tcp", "codec": "none", "engine": "eager"}
-        asked = {"split": split, "position": position, "interface": interface, "ranges": {}}
-        assert ends.worker(role).of("stage") == [asked] * 2
-    requests, seconds = QUICK.latency
-    latency = {"requests": requests, "seconds": seconds}
-    # Workers are told the transport and not its label; the edge what to decode ahead, and whose connections to look at.
+    # Workers are told the transport and not its label, and the edge what to decode ahead; on slow devices nothing is
+    # warmed up that has been proven.
     for cell in (replace(CELL, backend="tcp:a"), replace(CELL, prefetch=3)):
         measured(workers, cell)
-    for role, op in ((EDGE, "trial"), (EDGE, "stage"), (SERVER, "stage")):
-        assert {split["backend"] for split in ends.asked(role, op, "split")} == {"tcp"}
-    # On slow devices nothing is warmed up that has been proven.
     for ends.answers["stage"]["run_s"] in (0.001, 5.0):
         workers.trial(Trial(CELL, 1, 0.01, 1.0, QUICK), [NONE])
-    names = ("interface", "peer", "latency", "warmup_requests", "prefetch")
-    told = [tuple(trial[name] for name in names) for trial in ends.worker(EDGE).of("trial")]
-    of_each = [(1, 0), (0, 0), (1, 0), (1, 3), (10, 0), (0, 0)]
-    assert told == [("eth0", HOSTS[SERVER].data_address, latency, *each) for each in of_each]
+    assert ends.transcript() == snapshot
     # Where the hosts are this machine, what strangers took of it is known; and what an idle host takes.
     bed.watch_strangers = lambda: lambda: 17.0
     workers.facts()
@@ -517,34 +505,21 @@ def test_while_a_trial_runs_the_sensors_are_shown_until_a_host_is_lost(
         workers.trial(once(), [NONE])
 
 
-def test_units_and_codecs_are_timed_on_a_host_that_has_the_model(workers: Workers, ends: Ends) -> None:
-    units, codecs = (
-        TimeUnits(2, 0.5, 6, 0.0, 1.0, 0.0),
-        TimeCodecs([(1, "int8"), (2, "zstd:3")], "", True, 1.0),
-    )
-    payloads = Artifact(Path("somewhere"), "abc")
-    for timed in (
-        lambda: workers.unit_runs("alexnet", {SERVER: units}),
-        lambda: workers.codec_runs("alexnet", SERVER, codecs, payloads),
-    ):
-        assert timed() == timed()
-    assert workers.unit_runs("alexnet", {SERVER: units}).keys() == {SERVER}
+def test_units_and_codecs_are_timed_on_a_host_that_has_the_model(
+    workers: Workers, ends: Ends, snapshot: SnapshotAssertion
+) -> None:
+    """Then connections of some backends alone are opened at both ends of a link; a trial has its own anew."""
+    units = TimeUnits(2, 0.5, 6, 0.0, 1.0, 0.0)
+    codecs = TimeCodecs([(1, "int8"), (2, "zstd:3")], "", True, 1.0)
+    for _ in range(2):
+        assert workers.unit_runs("alexnet", {SERVER: units}).keys() == {SERVER}
+        workers.codec_runs("alexnet", SERVER, codecs, Artifact(Path("somewhere"), "abc"))
     assert workers.roofline(EDGE, 0.5).flops == 1e9
-    assert [len(ends.worker(role).of("load")) for role in (EDGE, SERVER)] == [1, 1]
-    assert ends.worker(SERVER).of("units") == [plain(units)] * 3
-    asked, again = ends.worker(SERVER).of("codecs")
-    assert asked == again
-    assert asked["data"].endswith("abc.safetensors"), "they are shipped to it"
-    assert asked["coded"] == [[1, "int8"], [2, "zstd:3"]]
-    assert not ends.worker(EDGE).of("units") + ends.worker(EDGE).of("codecs")
-    assert ends.worker(EDGE).of("roofline") == [{"cpu": 0.5}]
-    # Connections of some backends alone are opened at both ends of a link; a trial has its own anew.
     workers.ready(CELL, [NONE])
     ((name, (near, far)),) = workers.opened(["tcp"]).items()
     assert (name, near.name, far.name) == ("edge-server", HOSTS[EDGE].name, HOSTS[SERVER].name)
     workers.ready(CELL, [NONE])
-    opened = ends.asked(EDGE, "connect", "backends")
-    assert opened == [opened[0], ["tcp"], opened[0]]
+    assert ends.transcript() == snapshot
 
 
 def test_hosts_load_their_own_units_and_all_of_them_to_time_each(bed: Testbed, ends: Ends) -> None:

@@ -20,25 +20,17 @@ def picked(found, text):
     return [found[index].name for index in select(found, text)]
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("0", "input"),
-        ("input", "input"),
-        ("output", "output"),
-        ("2", "features.1.conv.0.2"),
-        ("features.2.conv.0.2", "features.2.conv.0.2"),
-        ("features.2.conv.0.1", "features.2.conv.0.2"),  # folded into it
-        ("features.2.conv.0", "features.2.conv.0.2"),
-        ("features.2", "features.2.conv.3"),
-        ("1-3", "features.0.2 features.1.conv.0.2 features.1.conv.2"),
-        ("features.1-features.2.conv.0", "features.1.conv.0.2 features.1.conv.2 features.2.conv.0.2"),
-        ("input-1", "input features.0.2"),
-        ("3-3", "features.1.conv.2"),
-    ],
-)
-def test_selectors(text, expected, mobilenet):
-    assert picked(mobilenet, text) == expected.split()
+def test_selectors(mobilenet, snapshot):
+    """Also by the name of what was folded into a point."""
+    texts = [
+        "0",
+        "input",
+        "output",
+        "2",
+        *(f"features.2{inner}" for inner in (".conv.0.2", ".conv.0.1", ".conv.0", "")),
+    ]
+    texts += ["1-3", "features.1-features.2.conv.0", "input-1", "3-3"]
+    assert {text: picked(mobilenet, text) for text in texts} == snapshot
 
 
 def test_a_range_takes_in_both_ends_and_what_is_no_point_is_one_clear_line(mobilenet, snapshot):
