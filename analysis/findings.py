@@ -55,6 +55,7 @@ from pareto.remote.link.units import percent
 
 BOUNDS = {"least_latency_s": "latency_s", "most_throughput_ips": "throughput_ips"}
 """Columns beside the front: the bound of a cell without a trial."""
+_COUNTS = ("rounds", "excluded", "trials", "left_out")
 FIGURES = ("auto", "all", "none")
 CHANCE = (
     "no top-1 is shown: the weights are random (--weights seeded), so classes are right by chance only; give "
@@ -385,7 +386,8 @@ def with_struck(front: pd.DataFrame, trials: pd.DataFrame, struck_off: pd.DataFr
     rows = rows.merge(front[CELL], on=CELL, how="left", indicator="there").query("there == 'left_only'")
     rows = rows.reindex(columns=[*front, SETTLED, *BOUNDS]).assign(feasible=True)
     for name, dtype in front.dtypes.items():
-        if (empty := {"bool": False, "str": "", "int64": 0}.get(str(dtype))) is not None:
+        empty = 0 if name in _COUNTS else {"bool": False, "str": ""}.get(str(dtype))
+        if empty is not None:
             rows[name] = rows[name].astype(object).where(rows[name].notna(), empty).astype(dtype)
     both = pd.concat([front.assign(**{SETTLED: MEASURED}), rows], ignore_index=True)
     both["point_order"] = order(both["point"])

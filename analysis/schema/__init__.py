@@ -28,8 +28,8 @@ USUAL = {
     "allocator": "tuned",
 }
 """The factors of a trial, and what it did that says nothing of one: this goes without saying."""
-LETTERS = dict.fromkeys(USUAL, "") | {"batch_size": "b", "in_flight_asked": "d", "prefetch_asked": "p"}
-"""The letters before the value of a factor in the names of files."""
+LETTERS = {"batch_size": "b", **dict.fromkeys(USUAL, ""), "in_flight_asked": "d", "prefetch_asked": "p"}
+"""The letters before the value of a factor in the names of files, in their order there."""
 LATENCY_ONLY, THROUGHPUT_ONLY = "latency only", "throughput only"
 STATUSES = ("ok", LATENCY_ONLY, THROUGHPUT_ONLY, "invalid", "failed")
 STANDS = {"latency": ("ok", LATENCY_ONLY), "throughput": ("ok", THROUGHPUT_ONLY)}

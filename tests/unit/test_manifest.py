@@ -6,12 +6,12 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pareto.analysis.schema import TRIALS
 from pareto.driver.manifest import _testbed_hosts, check_same, new_manifest, resumed_sweep
 from pareto.partitions import registry
 from pareto.protocol.errors import UserError
@@ -21,6 +21,7 @@ from pareto.sweep.networks import networks_of
 from pareto.sweep.sweep import Sweep, parse_sweep
 from pareto.trial.store import Store
 from tests.program import Ended, command, measured
+from tests.unit.analysis import hostile
 from tests.unit.own_codecs import simple, written
 from tests.unit.refusals import refusal
 from tests.unit.two_hosts import LAB, lab_sweep
@@ -35,7 +36,6 @@ def build():
     return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3))
 """
 Manifest = dict[str, Any]
-Change = Callable[[Path], None]
 
 
 @pytest.fixture(scope="module")
@@ -72,8 +72,7 @@ def home(begun: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run_of(home: Path) -> Path:
-    (run,) = (home / "out").iterdir()
-    return run
+    return next(path for path in (home / "out").iterdir() if path.name != "victim")
 
 
 def begun_in(folder: Path, options: dict[str, Any], **recorded: Any) -> Sweep:
@@ -142,31 +141,6 @@ def test_what_is_said_of_going_on_can_be_typed(home: Path) -> None:
     assert again.code == 0, again.err
 
 
-def of(change: Callable[[Manifest], object]) -> Change:
-    def write(path: Path) -> None:
-        manifest = json.loads(path.read_text())
-        change(manifest)
-        path.write_text(json.dumps(manifest))
-
-    return write
-
-
-def with_field(field: str, value: Any) -> Change:
-    return of(lambda manifest: manifest["sweep"].update({field: value}))
-
-
-def instead(make: Callable[[Path], object]) -> Change:
-    def replace(path: Path) -> None:
-        path.unlink()
-        make(path)
-
-    return replace
-
-
-BYTES = [
-    b"", b"model: alexnet\n", b'{"sweep": "\xff\xfe"}', '{"sweep": {}}'.encode("utf-16"), bytes(4096), b"[]", b"7",
-    b"null", b'"sweep"', b"{}", b"[" * 100_000, b'{"sweep": ' * 50_000, b'{"sweep": {"seed": ' + b"9" * 10_000 + b"}}",
-]  # fmt: skip
 FIELDS: dict[str, list[Any]] = {
     "evil": [1],
     "models": [[], 3, [["alexnet"]], ["nonexistent"], ["alex\x1b[2Jnet"], ["alexnet\nssh-rsa"]],
@@ -180,98 +154,78 @@ FIELDS: dict[str, list[Any]] = {
     "data_path": [4, "~nobody-of-this-name"],
     "hosts": [10**6],
 }
-PARTS: list[Manifest] = [
-    *({"sweep": None}, {"sweep": [1]}, {"sweep": "alexnet"}, {"models": []}, {"profiles": "wifi"}),
-    *({"sessions": 3}, {"sessions": ["one"]}, {"testbed_hosts": ["pi"]}),
+TOLD: list[tuple[tuple[str, ...], Any]] = [
+    *((("sweep", name), value) for name, values in FIELDS.items() for value in values),
+    *((("sweep",), value) for value in (None, [1], "alexnet", {})),
+    *((("models",), []), (("profiles",), "wifi"), (("profiles",), {}), (("testbed_hosts",), ["pi"])),
+    *(
+        (("sessions",), 3),
+        (("sessions",), ["one"]),
+        (("sweep", "models"), [f"m{each}" for each in range(5000)]),
+    ),
+    *(
+        (("models", "net_of_test_request.build"), None),
+        (("models", "net_of_test_request.build", "graph_digest"), [7]),
+    ),
 ]
-TARGETS = ("trials.csv", "/dev/zero", "nowhere")
-MALFORMED: dict[str, Change] = {
-    **{f"{data[:30]!r}": lambda path, data=data: path.write_bytes(data) and None for data in BYTES},
-    **{f"{name}={value!r}": with_field(name, value) for name, values in FIELDS.items() for value in values},
-    **{f"all {part}": of(lambda manifest, part=part: manifest.update(part)) for part in PARTS},
-    "cut": lambda path: path.write_text(path.read_text()[:700]) and None,
-    "no sweep": of(lambda manifest: manifest.pop("sweep")),
-    "no models in the sweep": of(lambda manifest: manifest["sweep"].pop("models")),
-    "too many models": with_field("models", [f"model{number}" for number in range(5000)]),
-    "a model that is null": of(lambda manifest: manifest.update(models=dict.fromkeys(manifest["models"]))),
-    "another graph": of(lambda manifest: next(iter(manifest["models"].values())).update(graph_digest=[7])),
-    "profiles are missing": of(lambda manifest: manifest.pop("profiles")),
-    "a folder": instead(Path.mkdir),
-    "a FIFO": instead(os.mkfifo),
-    **{f"a link to {to}": instead(lambda path, to=to: path.symlink_to(to)) for to in TARGETS},
-    "too large": lambda path: os.truncate(path, 65 << 20),
-}
-
-
-def rows_of(change: Callable[[list[str]], list[str]]) -> Change:
-    def write(path: Path) -> None:
-        table = path.with_name("trials.csv")
-        table.write_text("".join(change(table.read_text().splitlines(keepends=True))))
-
-    return write
-
-
-def with_cell(column: str, value: str) -> Change:
-    def change(lines: list[str]) -> list[str]:
-        cells = lines[1].split(",")
-        cells[TRIALS.columns.index(column)] = value
-        return [lines[0], ",".join(cells), *lines[2:]]
-
-    return rows_of(change)
-
-
-def linked(name: str) -> Change:
-    """A link to what would be cut off, appended to, or filled with files."""
-
-    def write(path: Path) -> None:
-        target = path.parent.parent.parent / "target"
-        its = path.parent / name
-        if its.suffix != ".csv":
-            shutil.rmtree(its, ignore_errors=True)
-            its.parent.mkdir(exist_ok=True)
-            target.mkdir()
-        else:
-            target.write_bytes(its.read_bytes() + b"without a last line break")
-            its.unlink()
-        its.symlink_to(target)
-
-    return write
-
-
 CELLS = {"round": ["one", "9" * 5000], "point": ["a+b"], "batch_size": [""], "restart": ["often"]}
 CELLS |= {"reason": ["x" * (17 << 20)]}
 FILLED = ("trials.csv", "stages.csv", "link.csv", "requests", "devices", "profiles", "profiles/net")
-DAMAGED: dict[str, Change] = {
-    **{f"{name}={each[:9]}": with_cell(name, each) for name, values in CELLS.items() for each in values},
-    "too few cells": rows_of(lambda lines: [lines[0], "a,b\n"]),
-    "too many cells": rows_of(lambda lines: [lines[0], lines[1][:-1] + ",,,\n"]),
-    "other columns": rows_of(lambda lines: [lines[0].replace("round", "rounds"), *lines[1:]]),
-    "no header": rows_of(lambda lines: lines[1:]),
-    "empty": rows_of(lambda lines: []),
-    "not UTF-8": lambda path: path.with_name("trials.csv").write_bytes(b"\xff\n") and None,
-    "none": lambda path: path.with_name("trials.csv").unlink(),
-    "a FIFO": lambda path: instead(os.mkfifo)(path.with_name("link.csv")),
-    **{f"{name} is a link": linked(name) for name in FILLED},
-    "the lock is a link": lambda path: path.with_name(".lock").symlink_to(path.parents[2] / "target"),
-    "the lock is a folder": lambda path: path.with_name(".lock").mkdir(),
+
+
+def linked(name: str, run: Path) -> None:
+    """A link to what would be cut off, appended to, or filled with files."""
+    victim, its = run.parent / "victim", run / name
+    if its.suffix == ".csv":
+        victim.write_bytes(its.read_bytes() + b"without a last line break")
+        its.unlink()
+    else:
+        shutil.rmtree(its, ignore_errors=True)
+        its.parent.mkdir(exist_ok=True)
+        victim.mkdir()
+    its.symlink_to(victim)
+
+
+def relined(change: Callable[[list[str]], list[str]], run: Path) -> None:
+    table = run / "trials.csv"
+    table.write_text("".join(change(table.read_text().splitlines(keepends=True))))
+
+
+CHANGES: dict[str, hostile.Attack] = {
+    **{name: attack for name, attack in hostile.SPOILED.items() if name != "trials.csv column twice"},
+    **{f"{'.'.join(keys)} is {value!r:.30}": partial(hostile.told, keys, value) for keys, value in TOLD},
+    "a manifest that is cut": lambda run: os.truncate(run / "manifest.json", 700),
+    "a manifest that is too large": lambda run: os.truncate(run / "manifest.json", 65 << 20),
+    **{
+        f"{name} is {each!r:.9}": partial(hostile.cells, "trials.csv", {name: each})
+        for name, values in CELLS.items()
+        for each in values
+    },
+    "too few cells": partial(relined, lambda lines: [lines[0], "a,b\n"]),
+    "too many cells": partial(relined, lambda lines: [lines[0], lines[1][:-1] + ",,,\n"]),
+    "another column": partial(relined, lambda lines: [lines[0].replace("round", "rounds"), *lines[1:]]),
+    "no header": partial(relined, lambda lines: lines[1:]),
+    "no table": lambda run: (run / "trials.csv").unlink(),
+    "link.csv is a fifo": partial(hostile.instead, "link.csv", "fifo"),
+    **{f"{name} is a link": partial(linked, name) for name in FILLED},
+    "the lock is a link": partial(hostile.instead, ".lock", "link"),
+    "the lock is a folder": partial(hostile.instead, ".lock", "folder"),
 }
-CHANGES = {f"manifest: {name}": change for name, change in MALFORMED.items()}
-CHANGES |= {f"table: {name}": change for name, change in DAMAGED.items()}
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_a_malformed_manifest_or_table_is_one_line_and_no_link_followed(home: Path, change: Change) -> None:
-    target = home / "target"
-    change(run_of(home) / "manifest.json")
-    before = target.read_bytes() if target.is_file() else None
-    files = sorted(run_of(home).rglob("*"))
-    line = line_of(command("--resume", str(run_of(home)), *named(home), "--figures", "none"))
-    assert str(run_of(home)) in line
+def test_a_malformed_folder_is_one_line_and_no_link_followed(home: Path, change: hostile.Attack) -> None:
+    victim = (run := run_of(home)).parent / "victim"
+    change(run)
+    before = victim.read_bytes() if victim.is_file() else None
+    files = sorted(run.rglob("*"))
+    line = line_of(command("--resume", str(run), *named(home), "--figures", "none"))
+    assert str(run) in line
     assert line.isprintable()
     assert len(line) < 1500
-    assert sorted(run_of(home).rglob("*")) == files
-    assert (target.read_bytes() if target.is_file() else None) == before
-    assert not target.is_dir() or not any(target.iterdir())
+    assert sorted(run.rglob("*")) == files
+    assert (victim.read_bytes() if victim.is_file() else None) == before
+    assert not victim.is_dir() or not any(victim.iterdir())
 
 
 @pytest.fixture

@@ -1,4 +1,7 @@
-"""Results folders that nobody would make by accident, each a change to a small run that is fine."""
+"""Results folders that nobody would make by accident, each a change to a run that is fine.
+
+Those of a table or a manifest as a whole (`SPOILED`) change any run; the others a small one of the example.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import csv
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,9 +38,6 @@ PLACES = """
     sessions.0.bare_links.edge-server sessions.0.bare_links.edge-server.rtt_s sessions.0.driver.packages
 """
 """Places in a manifest."""
-OF_TRIALS = "edge_s network_s server_s top1 in_flight edge_energy_j rtt_s wall_s"
-OF_STAGES = "host position compute_s utilization transfer_s baseline_s payload_bytes"
-OF_LINKS = "asked_rtt_s rtt_s rate_bps asked_rate_bps link verdict netem position_s"
 Attack = Callable[[Path], object]
 
 
@@ -90,24 +90,22 @@ def told(keys: tuple[str, ...], value: Any, folder: Path) -> None:
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
+KINDS = ("fifo", "folder", "link", "loop", "device", "endless")
+
+
 def instead(name: str, what: str, folder: Path) -> None:
     """Something that is no plain file, in the place of one."""
     path = folder / name
     shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
     path.parent.mkdir(exist_ok=True)
-    if what == "fifo":
-        os.mkfifo(path)
-    elif what == "folder":
-        path.mkdir()
-    elif what == "link":
-        path.symlink_to(folder.parent / "victim")
-    elif what == "loop":
-        path.symlink_to(path.name)
-    elif what == "device":
-        path.symlink_to("/dev/zero")
+    links = {"link": folder.parent / "victim", "loop": path.name, "device": "/dev/zero"}
+    if what in links:
+        path.symlink_to(links[what])
     elif what == "endless":
-        with path.open("wb") as file:
-            file.truncate(1 << 42)
+        path.touch()
+        os.truncate(path, 1 << 42)
+    else:
+        (os.mkfifo if what == "fifo" else Path.mkdir)(path)
 
 
 def requests(columns: dict[str, Any], folder: Path) -> None:
@@ -125,151 +123,137 @@ def doubled(folder: Path) -> None:
         save(folder / name, 2 * rows_of(folder / name))
 
 
-def _trials() -> Iterator[tuple[str, Attack]]:
-    trials = partial(partial, cells, "trials.csv")
-    for column in ("latency_s", "throughput_ips", "latency_bound_s", "throughput_bound_ips", "payload_bytes"):
-        for value in ("inf", "-inf", "nan", "0", "-1", "1e308", "1e-308", "1e17"):
-            yield f"{column} {value}", trials({column: value})
-    for column in OF_TRIALS.split():
-        for value in ("inf", "-1", "1e300", "word"):
-            yield f"{column} {value}", trials({column: value})
-    for value in ("0", "-1", "99999999999999999999", "1.5", "", "1_0", "٣"):
-        yield f"batch_size {value}", trials({"batch_size": value})
-        yield f"round {value}", trials({"round": value})
-    for value in ("", "-1", "+", "7+", "٣", "9" * 5000, "1e3", "7+14", "0+0+0", "all"):
-        yield f"point {value[:9]}", trials({"point": value})
-    for column in ("model", "netem", "backend", "codec", "point_name", "run", "in_flight_asked", "bound_by"):
-        for name, value in {
-            "escapes": f"x{ESC}",
-            "line break": "x\nssh-rsa AAAA",
-            "formula": '=HYPERLINK("http://x")',
-            "dollars": "$\\frac$",
-            "markup": "[/bold][link=x]",
-            "path": "../../../x",
-            "long": "x" * 300,
-            "endless": "x" * 300_000,
-            "empty": "",
-            "direction": "x\u202ey",
-            "nul": "x\0y",
-            "digits": "9" * 400,
-            "latex": "\\input{/etc/passwd}",
-            "percent": "%s{}",
-        }.items():
-            yield f"{column} {name}", trials({column: value}, every=True)
+NAMES = {
+    "escapes": f"x{ESC}", "line break": "x\nssh-rsa AAAA", "formula": '=HYPERLINK("http://x")', "dollars": "$\\frac$",
+    "markup": "[/bold][link=x]", "path": "../../../x", "long": "x" * 300, "endless": "x" * 300_000, "empty": "",
+    "direction": "x\u202ey", "nul": "x\0y", "digits": "9" * 400, "latex": "\\input{/etc/passwd}", "percent": "%s{}",
+}  # fmt: skip
+CELLS: list[tuple[str, str, Iterable[str], bool]] = [
+    ("trials.csv", "latency_s throughput_ips latency_bound_s throughput_bound_ips payload_bytes",
+     ("inf", "-inf", "nan", "0", "-1", "1e308", "1e-308", "1e17"), False),
+    ("trials.csv", "edge_s network_s server_s top1 in_flight edge_energy_j rtt_s wall_s",
+     ("inf", "-1", "1e300", "word"), False),
+    ("trials.csv", "batch_size round", ("0", "-1", "99999999999999999999", "1.5", "", "1_0", "٣"), False),
+    ("trials.csv", "point", ("", "-1", "+", "7+", "٣", "9" * 5000, "1e3", "7+14", "0+0+0", "all"), False),
+    ("trials.csv", "model netem backend codec point_name run in_flight_asked bound_by", NAMES, True),
+    ("stages.csv", "host position compute_s utilization transfer_s baseline_s payload_bytes",
+     ("inf", "-1", "word", "0", ""), True),
+    ("link.csv", "asked_rtt_s rtt_s rate_bps asked_rate_bps link verdict netem position_s",
+     ("inf", "-1", "0", "1e15", ESC), True),
+]  # fmt: skip
+"""Files, columns, values of each, and whether they are in every row."""
+EVERY: dict[str, dict[str, str]] = {
+    "all one latency": {"latency_s": "1"}, "all one throughput": {"throughput_ips": "1", "latency_s": "1"},
+    "nothing crosses": {"payload_bytes": "0"}, "no bound": {"latency_bound_s": "", "throughput_bound_ips": ""},
+    "bounds of 0": {"latency_bound_s": "0"}, "no latency": {"latency_s": ""}, "no throughput": {"throughput_ips": ""},
+    "one round": {"round": "1"}, "one point": {"point": "7"},
+    "as large as may be": {"latency_s": "1e15", "throughput_ips": "1e-12"},
+    "as small as may be": {"latency_s": "1e-12", "throughput_ips": "1e15"},
+}  # fmt: skip
+"""Values of all trials."""
+REASONS = {
+    "escapes": ESC,
+    "200 kB": "x" * 200_000,
+    "lines": "a\n" * 5000,
+    "markup": "[/b]",
+    "2 MB": "x" * 2_000_000,
+}
+TABLES = {
+    "empty": "", "not UTF-8": b"\xff\xfe\x00\x01" * 99, "not CSV": "\x7fELF" * 999, "one quote": '"',
+    "endless line": "a" * 3_000_000, "other columns": "a,b\n1,2\n", "column twice": "run,run,\n" + "a,b,\n" * 3,
+}  # fmt: skip
+MANIFESTS = {
+    "empty": "", "torn": '{"sweep": {', "a list": "[]", "a number": "3", "null": "null", "not UTF-8": b"\xff\xfe",
+    "deep": "[" * 100_000, "deep in a mapping": '{"a":' * 5000 + "1" + "}" * 5000,
+    "40 deep": '{"a":' * 40 + "1" + "}" * 40, "NaN": '{"sweep": {"tolerance": NaN}}',
+    "infinite": '{"sweep": {"tolerance": 1e999}}', "infinite, too": '{"a": -Infinity}',
+    **{f"{digits} digits": '{"a": ' + "9" * digits + "}" for digits in (30, 4000, 9000)},
+    "surrogate": '{"testbed": "\\ud800"}', "UTF-16": '{"sweep": {}}'.encode("utf-16"), "no text": bytes(4096),
+}  # fmt: skip
+"""Manifests that cannot be read."""
+ODD_MANIFESTS = {
+    "nothing": {},
+    "escapes": {"testbed": ESC, "pareto": ESC, "created_at": ESC},
+    "nul": {"testbed": "\0"},
+    "dollars": {"testbed": "$\\frac$ \\input{x}"},
+    "lines": {"testbed": "a\n\n\\end{table}b"},
+    "endless text": {"testbed": "x" * 1_000_000},
+}
+"""Those that can, and do not say how a run was made."""
+SPOILED: dict[str, Attack] = {
+    **{f"manifest {name}": partial(text, "manifest.json", content) for name, content in MANIFESTS.items()},
+    **{
+        f"manifest {name}": partial(text, "manifest.json", json.dumps(it))
+        for name, it in ODD_MANIFESTS.items()
+    },
+    **{f"trials.csv {name}": partial(text, "trials.csv", content) for name, content in TABLES.items()},
+    **{
+        f"{name} a {what}": partial(instead, name, what)
+        for name in ("manifest.json", "trials.csv")
+        for what in KINDS
+    },
+}
+"""Attacks on what no run can do without."""
+
+
+def _others() -> Iterator[tuple[str, Attack]]:
+    for file, columns, values, every in CELLS:
+        for column in columns.split():
+            for value in values:
+                made = NAMES.get(value, value)
+                yield f"{file} {column} {value[:9]!r}", partial(cells, file, {column: made}, every=every)
+    for name, row in EVERY.items():
+        yield name, partial(cells, "trials.csv", row, every=True)
     none = {"latency_s": "", "throughput_ips": ""}
-    reasons = {"escapes": ESC, "200 kB": "x" * 200_000, "lines": "a\n" * 5000, "markup": "[/b]"}
-    for name, value in reasons.items():
-        yield f"reason {name}", trials({"status": "failed", "reason": value, **none}, every=True)
-        yield f"reason {name} once", trials({"status": "invalid", "reason": value})
-    yield "reason 2 MB", trials({"status": "invalid", "reason": "x" * 2_000_000})
-    yield "status unknown", trials({"status": ESC})
-    yield "all one latency", trials({"latency_s": "1"}, every=True)
-    yield "all one throughput", trials({"throughput_ips": "1", "latency_s": "1"}, every=True)
-    yield "nothing crosses", trials({"payload_bytes": "0"}, every=True)
-    yield "no bound", trials({"latency_bound_s": "", "throughput_bound_ips": ""}, every=True)
-    yield "bounds of 0", trials({"latency_bound_s": "0"}, every=True)
-    yield "no latency", trials({"latency_s": ""}, every=True)
-    yield "no throughput", trials({"throughput_ips": ""}, every=True)
-    yield "one round", trials({"round": "1"}, every=True)
-    yield "one point", trials({"point": "7"}, every=True)
-    yield "as large as may be", trials({"latency_s": "1e15", "throughput_ips": "1e-12"}, every=True)
-    yield "as small as may be", trials({"latency_s": "1e-12", "throughput_ips": "1e15"}, every=True)
-    yield "large beside small", trials({"latency_s": "1e15", "throughput_ips": "1e-12"})
-
-
-def _tables() -> Iterator[tuple[str, Attack]]:
-    for file in ("trials.csv", "stages.csv", "link.csv"):
-        yield f"{file} empty", partial(text, file, "")
-        yield f"{file} not UTF-8", partial(text, file, b"\xff\xfe\x00\x01" * 99)
-        yield f"{file} not CSV", partial(text, file, "\x7fELF" * 999)
-        yield f"{file} one quote", partial(text, file, '"')
-        yield f"{file} endless line", partial(text, file, "a" * 3_000_000)
-        yield f"{file} other columns", partial(text, file, "a,b\n1,2\n")
-        for what in ("fifo", "folder", "link", "loop", "device", "endless"):
-            yield f"{file} a {what}", partial(instead, file, what)
+    for name, value in REASONS.items():
+        yield f"reason {name} once", partial(cells, "trials.csv", {"status": "invalid", "reason": value})
+        failed = {"status": "failed", "reason": value, **none}
+        yield f"reason {name}", partial(cells, "trials.csv", failed, every=len(value) < 1_000_000)
+    for column, value in {"status": ESC, "latency_s": "1e15", "throughput_ips": "1e-12"}.items():
+        yield f"once {column}", partial(cells, "trials.csv", {column: value})
+    yield "stages host middle", partial(cells, "stages.csv", {"host": "middle999999999"})
+    for file in ("stages.csv", "link.csv"):
+        yield from ((f"{file} {name}", partial(text, file, content)) for name, content in TABLES.items())
     yield "two writers", doubled
     yield "header twice", partial(remade, lambda rows: [dict(zip(rows[0], rows[0], strict=True)), *rows])
-    yield "column twice", partial(text, "trials.csv", "run,run,\n" + "a,b,\n" * 3)
     yield "returns", partial(remade, list, newline="\r")
     yield (
         "unknown column with escapes",
         partial(remade, lambda rows: [row | {f"x{ESC}": "1"} for row in rows]),
     )
-    odd = partial(
-        remade, lambda rows: [row | {"point": row["point"] + "+21" * (n % 2)} for n, row in enumerate(rows)]
+    yield (
+        "chains among pairs",
+        partial(
+            remade,
+            lambda rows: [row | {"point": row["point"] + "+21" * (n % 2)} for n, row in enumerate(rows)],
+        ),
     )
-    yield "chains among pairs", odd
-    stages = partial(partial, cells, "stages.csv")
-    for column in OF_STAGES.split():
-        for value in ("inf", "-1", "word", "0", ""):
-            yield f"stages {column} {value}", stages({column: value}, every=True)
-    yield "stages host middle", stages({"host": "middle999999999"}, every=True)
-    link = partial(partial, cells, "link.csv")
-    for column in OF_LINKS.split():
-        for value in ("inf", "-1", "0", "1e15", ESC):
-            yield f"link {column} {value[:5]!r}", link({column: value}, every=True)
-
-
-def _manifests() -> Iterator[tuple[str, Attack]]:
-    for name, content in {
-        "empty": "",
-        "torn": '{"sweep": {',
-        "a list": "[]",
-        "a number": "3",
-        "null": "null",
-        "deep": "[" * 100_000,
-        "deep in a mapping": '{"a":' * 5000 + "1" + "}" * 5000,
-        "40 deep": '{"a":' * 40 + "1" + "}" * 40,
-        "not UTF-8": b"\xff\xfe",
-        "NaN": '{"sweep": {"tolerance": NaN}}',
-        "infinite": '{"sweep": {"tolerance": 1e999}}',
-        "digits": '{"a": ' + "9" * 4000 + "}",
-        "more digits": '{"a": ' + "9" * 9000 + "}",
-        "surrogate": '{"testbed": "\\ud800"}',
-        "escapes": json.dumps({"testbed": ESC, "pareto": ESC, "created_at": ESC}),
-        "nul": '{"testbed": "\\u0000"}',
-        "dollars": json.dumps({"testbed": "$\\frac$ \\input{x}"}),
-        "lines": json.dumps({"testbed": "a\n\n\\end{table}b"}),
-        "endless text": json.dumps({"testbed": "x" * 1_000_000}),
-    }.items():
-        yield f"manifest {name}", partial(text, "manifest.json", content)
-    for what in ("fifo", "folder", "link", "loop", "device", "endless"):
-        yield f"manifest a {what}", partial(instead, "manifest.json", what)
     odd: tuple[Any, ...] = ("x", -1, 0, 1e20, True, None, [], [1], [None], {}, {"a": 1}, [{}], {"a": [[]]})
     for place in PLACES.split():
         keys = tuple(place.split("."))
         for number, value in enumerate(odd):
-            if keys[:2] == ("sessions", "0") and len(keys) == 2:
-                yield f"sessions {number}", partial(told, ("sessions",), [value])
-            else:
-                yield f"{place} {number}", partial(told, keys, value)
-
-
-def _others() -> Iterator[tuple[str, Attack]]:
-    seconds, none = [1.0, 2.0], pa.array([], pa.float64())
-    for name, columns in {
+            is_one = keys == ("sessions", "0")
+            yield f"{place} {number}", partial(told, *((keys[:1], [value]) if is_one else (keys, value)))
+    nothing = pa.array([], pa.float64())
+    two = {"phase": ["latency"] * 2, "started_s": [1.0, 2.0]}
+    tables: dict[str, dict[str, Any]] = {
         "without columns": {"a": [1]},
         "of text": {"phase": ["latency"], "started_s": ["a"], "finished_s": ["b"]},
         "of lists": {"phase": ["latency"], "started_s": [[1.0]], "finished_s": [[2.0]]},
-        "infinite": {"phase": ["latency"] * 2, "started_s": seconds, "finished_s": [3.0, float("inf")]},
-        "backwards": {"phase": ["latency"] * 2, "started_s": seconds, "finished_s": [0.5, 0.5]},
-        "in no time": {"phase": ["latency"] * 2, "started_s": seconds, "finished_s": seconds},
-        "empty": {"phase": pa.array([], pa.string()), "started_s": none, "finished_s": none},
-        "phases by number": {"phase": [1, 2], "started_s": seconds, "finished_s": seconds},
-    }.items():
-        yield f"requests {name}", partial(requests, columns)
+        "infinite": {**two, "finished_s": [3.0, float("inf")]},
+        "backwards": {**two, "finished_s": [0.5, 0.5]},
+        "in no time": {**two, "finished_s": [1.0, 2.0]},
+        "empty": {"phase": pa.array([], pa.string()), **dict.fromkeys(("started_s", "finished_s"), nothing)},
+        "phases by number": {**two, "phase": [1, 2], "finished_s": [1.0, 2.0]},
+    }
+    yield from ((f"requests {name}", partial(requests, columns)) for name, columns in tables.items())
     yield "requests no Parquet", partial(text, REQUESTS, b"PAR1" * 99)
     yield "requests cut", lambda folder: os.truncate(folder / REQUESTS, 900)
-    for what in ("fifo", "folder", "link", "loop", "device", "endless"):
-        yield f"requests a {what}", partial(instead, REQUESTS, what)
-        yield f"requests' folder a {what}", partial(instead, "requests", what)
-        for name in ("front.csv", "report.html", ".made", "figures", "figures/front-x.png"):
-            yield f"{name} a {what}", partial(instead, name, what)
-    yield ".made not UTF-8", partial(text, ".made", b"\xff\xfe")
-    yield (
-        ".made names data",
-        partial(text, ".made", "trials.csv\nlink.csv\nmanifest.json\n../victim\n/etc/passwd\n\n..\n"),
-    )
+    made_by_reports = ("front.csv", "report.html", ".made", "figures", "figures/front-x.png")
+    for name in ("stages.csv", "link.csv", REQUESTS, "requests", *made_by_reports):
+        yield from ((f"{name} a {what}", partial(instead, name, what)) for what in KINDS)
+    lies = "trials.csv\nlink.csv\nmanifest.json\n../victim\n/etc/passwd\n\n..\n"
+    yield from ((f".made {lie[:9]!r}", partial(text, ".made", lie)) for lie in (b"\xff\xfe", lies.encode()))
 
 
-ATTACKS: dict[str, Attack] = dict((*_trials(), *_tables(), *_manifests(), *_others()))
+ATTACKS: dict[str, Attack] = SPOILED | dict(_others())

@@ -1,17 +1,23 @@
-"""Files in folders that somebody else has made."""
+"""Files and text that somebody else has made."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import socket
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
+from pareto.analysis import as_json
 from pareto.basics import files
+from pareto.basics.escaping import say, short, spreadsheet, terminal
 from pareto.basics.files import StoreError
+from pareto.hosts.host import to_stderr
 from pareto.protocol.errors import UserError
+from tests.unit.refusals import refusal
 
 
 @pytest.fixture
@@ -40,14 +46,17 @@ ODD = ["link", "dangling link", "FIFO", "folder", "socket"]
 
 
 @pytest.mark.parametrize("what", ODD)
-def test_nothing_but_a_plain_file_is_read(tmp_path: Path, victim: Path, what: str) -> None:
-    run = tmp_path / "run"
-    run.mkdir()
+def test_nothing_but_a_plain_file_is_read_or_written(tmp_path: Path, victim: Path, what: str) -> None:
+    (run := tmp_path / "run").mkdir()
     odd(run / "file", what, victim)
-    with pytest.raises(StoreError, match=r"file is a (link|FIFO|folder|socket)") as refused:
-        files.read(run, "file")
-    assert "\n" not in str(refused.value)
+    for line in (
+        refusal(StoreError, files.read, run, "file"),
+        refusal(StoreError, files.write, run / "file", "evil"),
+    ):
+        assert re.search("file is a (link|FIFO|folder|socket)", line)
     assert files.listing(run) == {"file": f"a {what.split()[-1]}"}
+    assert files.kind(run / "file") == f"a {what.split()[-1]}"
+    assert victim.read_text() == "mine"
 
 
 @pytest.mark.parametrize("what", [*ODD[1:], "/dev/zero", "large", "Latin-1", "a\0b", "x" * 300])
@@ -58,13 +67,9 @@ def test_a_text_that_a_user_names_is_a_plain_file_of_some_size(
     odd(file, what, victim)
     if what in ("large", "Latin-1"):
         file.write_bytes(b"caf\xe9" if what == "Latin-1" else bytes(files.MOST_TEXT_BYTES + 1))
-    with pytest.raises(UserError, match=r"^[^\n]*the poem [^\n]*$"):
-        files.text(file, "poem")
-
-
-def test_a_text_may_be_named_through_a_link(tmp_path: Path, victim: Path) -> None:
-    (tmp_path / "link").symlink_to(victim)
-    assert files.text(tmp_path / "link", "poem") == "mine"
+    assert "the poem " in refusal(UserError, files.text, file, "poem")
+    (tmp_path / "another").symlink_to(victim)
+    assert files.text(tmp_path / "another", "poem") == "mine", "through a link that the user names"
 
 
 def test_a_folder_is_named_through_a_link_and_none_beneath_it_is(tmp_path: Path) -> None:
@@ -76,10 +81,8 @@ def test_a_folder_is_named_through_a_link_and_none_beneath_it_is(tmp_path: Path)
     assert files.read(tmp_path / "named", "requests", "one") == b"1"
     assert files.listing(tmp_path / "named", "requests") == {"one": "a file"}
     assert files.listing(tmp_path / "named", "nowhere") == {}
-    with pytest.raises(StoreError, match="elsewhere is a link"):
-        files.read(tmp_path / "real", "elsewhere", "one")
-    with pytest.raises(StoreError, match="elsewhere is a link"):
-        files.listing(tmp_path / "real", "elsewhere")
+    for call, names in ((files.read, ("one",)), (files.listing, ())):
+        assert "elsewhere is a link" in refusal(StoreError, call, tmp_path / "real", "elsewhere", *names)
     with pytest.raises(FileNotFoundError):
         files.read(tmp_path / "real", "requests", "two")
 
@@ -88,22 +91,9 @@ def test_no_more_is_read_than_is_asked_for(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"12345")
     assert files.read(tmp_path, "file", most_bytes=5) == b"12345"
-    with pytest.raises(StoreError, match="larger"):
-        files.read(tmp_path, "file", most_bytes=4)
-    with path.open("wb") as sparse:
-        sparse.truncate(1 << 40)
-    with pytest.raises(StoreError, match="larger"):
-        files.read(tmp_path, "file")
-
-
-@pytest.mark.parametrize("what", ODD)
-def test_nothing_is_written_through_what_is_no_plain_file(tmp_path: Path, victim: Path, what: str) -> None:
-    path = tmp_path / "out.csv"
-    odd(path, what, victim)
-    with pytest.raises(StoreError, match=r"out\.csv"):
-        files.write(path, "evil")
-    assert victim.read_text() == "mine"
-    assert files.kind(path) == f"a {what.split()[-1]}"
+    assert "larger" in refusal(StoreError, files.read, tmp_path, "file", most_bytes=4)
+    os.truncate(path, 1 << 40)
+    assert "larger" in refusal(StoreError, files.read, tmp_path, "file")
 
 
 def test_a_file_comes_into_its_place_whole(tmp_path: Path, victim: Path) -> None:
@@ -125,41 +115,26 @@ def test_what_is_written_beneath_a_folder_goes_through_no_link(tmp_path: Path) -
     assert (tmp_path / "real" / "profiles" / "net" / "one.csv").read_text() == "1"
     (run / "net").symlink_to(victim)
     (run / "profiles" / "other").symlink_to(victim)
-    for path in (
-        run / "net" / "one.csv",
-        run / "net" / "in" / "one.csv",
-        run / "profiles" / "other" / "one.csv",
-    ):
+    for path in ("net/one.csv", "net/in/one.csv", "profiles/other/one.csv"):
         with pytest.raises(StoreError, match=r"(net|other) is a link"):
-            files.write(path, "1", under=run)
+            files.write(run / path, "1", under=run)
     assert not list(victim.iterdir())
 
 
-def test_a_folder_that_is_a_link_is_not_written_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_is_a_link_is_not_written_into(
+    tmp_path: Path, victim: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
-    with pytest.raises(StoreError, match="link is a link"):
-        files.make(tmp_path / "link")
-    with pytest.raises(StoreError, match="link is a link"):
-        files.write(tmp_path / "link" / "file", "")
+    for call in (lambda: files.make(tmp_path / "link"), lambda: files.write(tmp_path / "link" / "file", "")):
+        assert "link is a link" in refusal(StoreError, call)
     assert not list((tmp_path / "real").iterdir())
+    for _ in range(2):
+        files.remove(tmp_path / "link")
+    assert files.kind(tmp_path / "link") == ""
+    assert (tmp_path / "real").exists(), "what it points to is not removed"
     monkeypatch.chdir(files.make(tmp_path / "a" / "b"))
     assert [files.write(Path(name), "x").read_text() for name in ("here", "../above")] == ["x", "x"]
-
-
-def test_a_link_is_removed_and_not_what_it_points_to(tmp_path: Path, victim: Path) -> None:
-    (tmp_path / "link").symlink_to(victim)
-    files.remove(tmp_path / "link")
-    files.remove(tmp_path / "link")
-    assert files.kind(tmp_path / "link") == ""
-    assert victim.exists()
-
-
-def test_a_table_s_text_is_no_formula(tmp_path: Path) -> None:
-    table = pd.DataFrame({"model": ["=1+1", "net"], "difference_s": [-0.5, 0.25], "point": ["3+7", "all"]})
-    path = files.write_table(tmp_path / "table.csv", table)
-    assert path.read_text().splitlines() == ["model,difference_s,point", "'=1+1,-0.5,3+7", "net,0.25,all"]
-    assert table["model"][0] == "=1+1"
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o622])
@@ -169,3 +144,56 @@ def test_a_secret_that_others_can_read_is_refused(victim: Path, mode: int) -> No
         files.refuse_shared(victim, "--key")
     victim.chmod(0o600)
     files.refuse_shared(victim, "--key")
+
+
+OBEYED = "a\x1b[2J\x9b31m\u202eb\udcff"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("mobilenet_v2 µ → 12", "mobilenet_v2 µ → 12"),
+        ("two\nlines", "two\nlines"),
+        ("\x1b[2J\x1b]0;title\x07", "\\x1b[2J\\x1b]0;title\\x07"),
+        ("\x9b31m", "\\x9b31m"),
+        ("over\rwritten\tby\x08", "over\\rwritten\\tby\\x08"),
+        ("\u202egnp.exe\u2066", "\\u202egnp.exe\\u2066"),
+        ("line\u2028break", "line\\u2028break"),
+        ("\udcff", "\\udcff"),
+    ],
+)
+def test_what_a_terminal_would_obey_is_shown(text: str, shown: str) -> None:
+    assert terminal(text) == shown
+    shown.encode()
+
+
+def test_what_is_printed_is_escaped(capfd: pytest.CaptureFixture[str]) -> None:
+    say(OBEYED)
+    to_stderr(OBEYED)
+    shown = "a\\x1b[2J\\x9b31m\\u202eb\\udcff\n"
+    assert capfd.readouterr() == (shown, shown)
+
+
+def test_json_of_it_is_printable_and_the_same() -> None:
+    made = as_json.text({"µ": OBEYED})
+    assert all(each.isprintable() or each == "\n" for each in made)
+    assert "µ" in made
+    assert json.loads(made) == {"µ": OBEYED}
+
+
+@pytest.mark.parametrize("first", ["=", "+", "-", "@", "\t", "\r", "\N{FULLWIDTH EQUALS SIGN}"])
+def test_a_cell_that_a_spreadsheet_would_run_is_text(tmp_path: Path, first: str) -> None:
+    text = [f'{first}HYPERLINK("http://x")', "a=b", ""]
+    for kind in ("str", "category"):
+        cells = pd.DataFrame({"text": pd.Series(text, dtype=kind), "number": [-1.0, 2, 3]})
+        made = spreadsheet(cells)
+        assert made["text"].tolist() == [f"'{text[0]}", "a=b", ""]
+        assert made["number"].tolist() == [-1.0, 2, 3]
+    assert "\"'" in files.write_table(tmp_path / "table.csv", cells).read_text()
+    assert cells["text"][0] == text[0]
+
+
+def test_long_text_is_cut() -> None:
+    assert short(" a\nb  c ") == "a b c"
+    assert len(short("x" * 200_000)) == 300
+    assert short("x" * 300) == "x" * 300

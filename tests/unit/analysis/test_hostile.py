@@ -1,22 +1,33 @@
-"""Results folders that somebody hostile has made: a report of them, or one line that says what is wrong with them."""
+"""Results folders that somebody hostile has made, or whose bytes are wrong: each is read as what it says it is, or
+refused in one line.
+
+Bytes are changed by seeded chance: a case that fails is named by its number. `--cases N` tries more.
+"""
 
 from __future__ import annotations
 
+import json
+import logging
 import math
+import random
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from pareto.analysis.figures.shown import drawings
 from pareto.analysis.findings import Options, find
 from pareto.analysis.prediction.network import Network
 from pareto.analysis.reporting import report
-from pareto.analysis.runs import load
-from pareto.analysis.runs.load import joined
-from pareto.analysis.runs.requests import request_latencies
+from pareto.analysis.runs import reading
+from pareto.analysis.runs.load import joined, links
+from pareto.analysis.runs.manifest import read_manifest
+from pareto.analysis.runs.requests import latencies_s, request_latencies
+from pareto.analysis.schema import KINDS, LINKS, STAGES, TEXT, TRIALS, Kind, Table
 from pareto.basics import files
 from pareto.basics.console import console
 from pareto.commands.advise import advised
@@ -29,15 +40,36 @@ from tests.unit import drawn
 from tests.unit.analysis import hostile
 from tests.unit.gating import gating
 
-ALL = sorted(hostile.ATTACKS)
-READ, ANALYSED, COMPARED = 45, 400, 1000
-"""Of all attacks, each run of the suite reads every 45th, analyses every 300th and compares every 1000th; with `--deep`
-or `--cases` all."""
+Asked = Callable[[Path, Path], list[Callable[[], object]]]
 SHOWN = (
-    *("reason escapes", "manifest escapes", "unknown column with escapes", "model escapes"),
-    *("model markup", "netem latex", "latency_s inf", "two writers", "chains among pairs"),
+    *("reason escapes", "manifest escapes", "unknown column with escapes", "trials.csv model 'escapes'"),
+    *("trials.csv model 'markup'", "trials.csv netem 'latex'", "trials.csv latency_s 'inf'"),
+    *("two writers", "chains among pairs"),
 )
 """Attacks on what is shown: by the command itself."""
+NETWORK = Network(0.02, 20e6, 0.0, math.inf)
+
+
+def read(run: Path, _: Path) -> list[Callable[[], object]]:
+    return [lambda: request_latencies(run, joined(run).trials), lambda: links([run])]
+
+
+def analyse(run: Path, _: Path) -> list[Callable[[], object]]:
+    def lines() -> None:
+        found = find([run], Options())
+        for line in (*found.answers, *found.warnings, *found.verdicts, *found.notes):
+            assert "\n" not in line
+
+    return [lines]
+
+
+def compared(run: Path, other: Path) -> list[Callable[[], object]]:
+    asked = (DEFAULT_OBJECTIVES, "", run.parent)
+    return [
+        partial(compare, other, run, *asked, json=False),
+        partial(compare, run, other, *asked, json=False),
+        partial(advised, [run], NETWORK),
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -53,90 +85,47 @@ def run(base: Path, tmp_path: Path) -> Iterator[Path]:
     assert (tmp_path / "victim").read_text() == "mine"
 
 
-def test_all_are_read_or_refused_in_a_line(base: Path, tmp_path: Path, cases: int) -> None:
-    every = READ if cases <= CASES else 1
-    refused = 0
-    for number, name in enumerate(ALL[::every]):
-        run = copied(base, tmp_path / str(number), name)
-        try:
-            known = joined(run)
-            load.links([run])
-            request_latencies(run, known.trials)
-        except UserError as error:
-            refused += 1
-            assert_is_a_line(str(error), run)
-        except Exception as error:
-            raise AssertionError(f"{name}: {error!r}") from error
-        shutil.rmtree(run.parent)
-    assert len(ALL) > 600
-    assert refused > 100 / every
-
-
-def test_some_are_analysed_or_refused_in_a_line(base: Path, tmp_path: Path, cases: int) -> None:
-    for number, name in enumerate(ALL[:: ANALYSED if cases <= CASES else 1]):
-        run = copied(base, tmp_path / str(number), name)
-        try:
-            found = find([run], Options())
-        except UserError as error:
-            assert_is_a_line(str(error), run)
-        except Exception as error:
-            raise AssertionError(f"{name}: {error!r}") from error
-        else:
-            assert not any(
-                "\n" in line for line in (*found.answers, *found.warnings, *found.verdicts, *found.notes)
-            )
-        shutil.rmtree(run.parent)
-
-
-@pytest.mark.filterwarnings("error::RuntimeWarning")
-def test_some_are_compared_and_advised_on_or_refused_in_a_line(
-    base: Path, tmp_path: Path, cases: int, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("ask", "every"), [(read, 45), (analyse, 400), (compared, 1000)])
+def test_it_is_taken_or_refused_in_a_line(
+    base: Path, tmp_path: Path, cases: int, capsys: pytest.CaptureFixture[str], ask: Asked, every: int
 ) -> None:
-    network, answers = Network(0.02, 20e6, 0.0, math.inf), 0
-    for number, name in enumerate(ALL[:: COMPARED if cases <= CASES else 1]):
-        run = copied(base, tmp_path / str(number), name)
-        for ask in (
-            partial(compare, base, run, DEFAULT_OBJECTIVES, "", run.parent, json=False),
-            partial(compare, run, base, DEFAULT_OBJECTIVES, "", run.parent, json=False),
-            partial(show, console(), [run], network, "latency", "", ""),
-        ):
+    """Each run of the suite tries every 45th attack, ...; with `--deep` or `--cases` all are tried."""
+    answers = refused = 0
+    for number, name in enumerate(sorted(hostile.ATTACKS)[:: every if cases <= CASES else 1]):
+        (folder := tmp_path / str(number)).mkdir()
+        (folder / "victim").write_text("mine")
+        run = shutil.copytree(base, folder / "run")
+        hostile.ATTACKS[name](run)
+        for each in ask(run, base):
             try:
-                ask()
+                each()
+                answers += 1
             except UserError as error:
+                refused += 1
                 assert_is_a_line(str(error), run)
             except Exception as error:
                 raise AssertionError(f"{name}: {error!r}") from error
-            else:
-                answers += 1
             shown, warned = capsys.readouterr()
             assert all(character.isprintable() for character in shown.replace("\n", "")), name
             assert warned == "", name
-        assert (run.parent / "victim").read_text() == "mine", name
-        shutil.rmtree(run.parent)
+        assert (folder / "victim").read_text() == "mine", name
+        shutil.rmtree(folder)
     assert answers > 0
+    assert refused > 100 / every or ask is not read
+
+
+def assert_is_a_line(said: str, run: Path) -> None:
+    assert said.isprintable()
+    assert len(said) < 500 + 2 * len(str(run))
 
 
 def test_advice_where_nothing_crosses_says_that_nothing_could_be_tested(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     hostile.ATTACKS["nothing crosses"](run)
-    network = Network(0.02, 20e6, 0.0, math.inf)
-    advised([run], network)
+    for part in advised([run], NETWORK).parts:
+        console().print(part)
     assert "could not be tested" in " ".join(capsys.readouterr().out.split())
-
-
-def copied(base: Path, folder: Path, name: str) -> Path:
-    """The run under that attack, beside a file that is none of its business."""
-    folder.mkdir()
-    (folder / "victim").write_text("mine")
-    run = shutil.copytree(base, folder / "run")
-    hostile.ATTACKS[name](run)
-    return run
-
-
-def assert_is_a_line(said: str, run: Path) -> None:
-    assert said.isprintable()
-    assert len(said) < 500 + 2 * len(str(run))
 
 
 @pytest.mark.parametrize("name", gating(SHOWN, SHOWN[0]))
@@ -150,28 +139,141 @@ def test_it_is_shown_or_refused_in_a_line(run: Path, name: str) -> None:
         assert done.err.startswith("error: ")
 
 
-NAMES = ("model dollars", "codec formula", "point_name dollars", "netem percent")
-"""Attacks by names: dollars begin no mathematics, equals signs no formula."""
-
-
-def test_names_are_drawn_and_written_as_they_are(run: Path) -> None:
-    for name in NAMES:
-        hostile.ATTACKS[name](run)
-    made = report(run, options=Options(figures="none"))
-    assert not any(
-        "\n=" in path.read_text() or ",=" in path.read_text() for path in made.files if path.suffix == ".csv"
-    )
+@pytest.mark.parametrize("figures", gating(["none", "auto"], "none"))
+def test_names_are_drawn_and_written_as_they_are(run: Path, figures: str) -> None:
+    """Dollars begin no mathematics, equals signs no formula."""
+    for name in ("model 'dollars'", "codec 'formula'", "point_name 'dollars'", "netem 'percent'"):
+        hostile.ATTACKS[f"trials.csv {name}"](run)
+    made = report(run, options=Options(figures=figures))
+    assert all(files.kind(path) == "a file" for path in made.files)
+    tables = [path.read_text() for path in made.files if path.suffix == ".csv"]
+    assert not any("\n=" in table or ",=" in table for table in tables)
     assert "'=HYPERLINK" in (run / "front.csv").read_text()
     front = next(each for each in drawings(made, each=True) if each.kind == "front")
     assert any("$" in text for text in drawn.texts(drawn.rendered(front.drawn()[0])))
+    for latex in (run / "figures").glob("front-*.tex"):
+        text = latex.read_text().replace(r"\$\textbackslash{}frac\$", "").replace("{tab:front--frac-", "")
+        assert "frac" not in text
 
 
-@pytest.mark.deep
-def test_figures_tables_and_page_of_such_names_are_made(run: Path) -> None:
-    for name in NAMES:
-        hostile.ATTACKS[name](run)
-    made = report(run)
-    (latex,) = (run / "figures").glob("front-*.tex")
-    text = latex.read_text().replace(r"\$\textbackslash{}frac\$", "").replace("{tab:front--frac-", "")
-    assert "frac" not in text
-    assert all(files.kind(path) == "a file" for path in made.files)
+SHARE, WHOLE = 5, 5000
+"""Of the cases: a file that is read stands for so many, a folder that is analysed whole for more."""
+TOKENS = (
+    *(b"", b"inf", b"nan", b"-1", b"0", b"1e308", b"1e-308", b"9" * 400, b"\xd9\xa3", b"1_0", b"7+14", b"+", b"ok"),
+    *(b'"', b'""', b"'", b",", b",,,,", b"\n", b"\r\n", b"\r", b"\x00", b"\xff\xfe", b"\xef\xbb\xbf", b"\xed\xa0\x80"),
+    *(b"=1+1", b"\x1b[2J", b"\xe2\x80\xae", b"$\\x$", b"[/b]", b"../..", b"x" * 2000, b"status", b"latency_s", b"run"),
+    *(b"[" * 50, b"{", b"}", b"]", b"null", b"true", b"NaN", b"1e999", b'"\\ud800"', b":", b'{"a":', b"PAR1"),
+)  # fmt: skip
+VALUES: tuple[Any, ...] = (
+    *(None, True, 0, -1, 1e19, 1e300, "", "x", "\x1b[2J", "\ud800", [], [1], {}, {"a": []}, "9" * 300),
+)
+
+
+@pytest.fixture
+def few(base: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Path:
+    """A run of few rows; that a last line is unfinished is said of thousands."""
+    caplog.set_level(logging.ERROR)
+    folder = shutil.copytree(base, tmp_path / "few")
+    for name in ("trials.csv", "stages.csv", "link.csv"):
+        lines = (folder / name).read_text().splitlines(keepends=True)
+        (folder / name).write_text("".join(lines[:7]))
+    return folder
+
+
+def as_table(run: Path, table: Table) -> None:
+    rows, _ = reading.read(run, table)
+    for column in rows.column_names:
+        if column in TEXT:
+            texts = rows[column].to_pylist()
+            assert None not in texts
+            assert KINDS[column] is Kind.FREE or all(text.isprintable() for text in texts)
+        else:
+            values = rows[column].to_numpy()
+            assert not np.isinf(values).any()
+            assert KINDS[column] is not Kind.POSITIVE or not (values <= 0).any()
+
+
+def as_manifest(run: Path) -> None:
+    found, notes = read_manifest(run)
+    json.dumps(found, allow_nan=False).encode()
+    assert all(note.isprintable() for note in notes)
+
+
+def as_requests(run: Path) -> None:
+    found_s = latencies_s(run / hostile.REQUESTS)
+    assert np.isfinite(found_s).all()
+    assert (found_s > 0).all()
+
+
+READERS: dict[str, Callable[[Path], None]] = {
+    **{table.file: partial(as_table, table=table) for table in (TRIALS, STAGES, LINKS)},
+    "manifest.json": as_manifest,
+    hostile.REQUESTS: as_requests,
+}
+
+
+def test_a_file_of_wrong_bytes_is_read_or_refused(few: Path, cases: int) -> None:
+    whole = {name: (few / name).read_bytes() for name in READERS}
+    refused, cases = 0, cases // SHARE
+    for case in range(cases):
+        chance = random.Random(f"15 {case}")  # noqa: S311
+        name = chance.choice(list(READERS))
+        (few / name).write_bytes(spoiled(whole[name], name, chance))
+        try:
+            READERS[name](few)
+        except UserError as error:
+            refused += 1
+            assert_is_a_line(str(error), few)
+        except Exception as error:
+            raise AssertionError(f"case {case}, {name}: {error!r}") from error
+    assert 0.2 * cases < refused < 0.8 * cases, "or it tries only one way"
+
+
+def test_a_folder_of_wrong_bytes_is_analysed_or_refused(few: Path, cases: int) -> None:
+    whole = {name: (few / name).read_bytes() for name in [*READERS][:4]}
+    for case in range(cases // WHOLE):
+        chance = random.Random(f"15 whole {case}")  # noqa: S311
+        is_analysed = False  # until one that the reader lets in: whatever that is, the rest must bear it
+        while not is_analysed:
+            for name, content in whole.items():
+                (few / name).write_bytes(content if chance.random() < 0.5 else spoiled(content, name, chance))
+            try:
+                is_analysed = find([few], Options()) is not None
+            except UserError:
+                continue
+            except Exception as error:
+                raise AssertionError(f"case {case}: {error!r}") from error
+
+
+def spoiled(content: bytes, name: str, chance: random.Random) -> bytes:
+    """The content with a few changes: a field or a value of it, or bytes anywhere."""
+    for _ in range(chance.choice((1, 1, 1, 2, 4))):
+        if name.endswith(".csv") and chance.random() < 0.7:
+            fields = content.split(b",")
+            fields[chance.randrange(len(fields))] = chance.choice(TOKENS)
+            content = b",".join(fields)
+        elif name.endswith(".json") and chance.random() < 0.7:
+            content = revalued(content, chance)
+        else:
+            begin = chance.randrange(len(content) + 1)
+            end = min(len(content), begin + chance.choice((0, 1, 1, 4, 60)))
+            instead = (chance.choice(TOKENS), chance.randbytes(end - begin), content[begin:end] * 2, b"")
+            rest = content[end:] if chance.random() < 0.95 else b""
+            content = content[:begin] + chance.choice(instead) + rest
+    return content
+
+
+def revalued(content: bytes, chance: random.Random) -> bytes:
+    """JSON with another value somewhere; unchanged if it is none any more."""
+    try:
+        made = place = json.loads(content)
+    except ValueError:
+        return content
+    while isinstance(place, dict | list) and place:
+        keys: list[Any] = list(place) if isinstance(place, dict) else list(range(len(place)))
+        key = chance.choice(keys)
+        if not isinstance(place[key], dict | list) or not place[key] or chance.random() < 0.2:
+            place[key] = chance.choice(VALUES)
+            break
+        place = place[key]
+    return json.dumps(made).encode()

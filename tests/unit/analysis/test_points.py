@@ -18,16 +18,19 @@ from pareto.analysis.figures.shown import drawings
 from pareto.analysis.findings import Options
 from pareto.analysis.fronts.front import front
 from pareto.analysis.fronts.indicators import attainment, hypervolumes
+from pareto.analysis.naming import point_label
 from pareto.analysis.reporting import report
 from pareto.analysis.runs.load import load
 from pareto.analysis.runs.points import (
     AT_WORK,
     NONE,
     TRIAL,
+    at_work,
     controls,
     cuts,
     each_once,
     in_every_codec,
+    of_role,
     pooled,
     short_step,
     undivided,
@@ -58,17 +61,48 @@ def test_points_that_leave_the_model_to_one_host(points: list[str], found: list[
 
 
 @pytest.mark.parametrize(
-    ("step", "links", "short"),
+    ("step", "hosts", "short"),
     [
-        ("edge", 1, "edge"),
-        ("edge-server out", 1, "link out"),
-        ("edge-middle1 back", 2, "link 1 back"),
-        ("middle2-server out", 3, "link 3 out"),
-        ("middle1", 2, "middle1"),
+        ("edge", 2, "edge"),
+        ("edge-server out", 2, "link out"),
+        ("edge-middle1 back", 3, "link 1 back"),
+        ("middle2-server out", 4, "link 3 out"),
+        ("middle1", 3, "middle1"),
     ],
 )
-def test_steps_by_their_short_names(step: str, links: int, short: str) -> None:
-    assert short_step(step, links + 1) == short
+def test_steps_by_their_short_names(step: str, hosts: int, short: str) -> None:
+    assert short_step(step, hosts) == short
+
+
+@pytest.mark.parametrize(
+    ("point", "name", "label"),
+    [
+        ("7", "features.6", "7 features.6"),
+        ("7", "", "7"),
+        ("7", "7", "7"),
+        ("7", "backbone.features.6.conv", "7 backb…res.6.conv"),
+        ("3+7", "features.2+backbone.features.6.conv", "3+7 features.2+back….6.conv"),
+        ("3+7+9", "a+b+c", "3+7+9"),
+    ],
+)
+def test_labels_of_points(point: str, name: str, label: str) -> None:
+    assert point_label(point, name) == label
+
+
+def test_only_hosts_with_units_have_an_engine_at_work() -> None:
+    roles = ("edge", "middle1", "server")
+    assert [of_role("edge=onnx+server=compile", role) for role in roles] == ["onnx", "eager", "compile"]
+    assert of_role("onnx", "server") == "onnx"
+    two = [("onnx", "0", 9.0), ("edge=onnx", "2", 9.0), ("onnx", "4", 0.0), ("server=onnx", "4", 0.0)]
+    three = [("onnx", "0+3", 9.0), ("onnx", "3+3", 9.0), ("onnx", "4+4", 0.0)]
+    found = []
+    for rows in (two, three):
+        frame = pd.DataFrame(rows, columns=["engine", "point", "payload_bytes"])
+        found.append(at_work(frame.assign(model="net", setup="")).tolist())
+    assert found == [
+        ["server=onnx", "edge=onnx+server=eager", "edge=onnx", "edge=eager"],
+        ["middle1=onnx+server=onnx", "edge=onnx+server=onnx", "edge=onnx"],
+    ]
 
 
 LAST = "21"
@@ -97,22 +131,10 @@ def test_a_round_is_the_mean_of_its_valid_trials(tmp_path: Path) -> None:
     assert one[["controls", "controls_valid"]].to_numpy().tolist() == [[2, 1], [2, 0], [2, 2], [2, 2]]
     assert controls(raw).sum() == 8
     pd.testing.assert_frame_equal(pooled(pooled(raw)), pooled(raw))
-
-
-def test_what_crosses_stays_as_it_is(tmp_path: Path) -> None:
-    mixed = loaded(tmp_path, trials())
-    raw = mixed[mixed["point"] != LAST].reset_index(drop=True)
-    assert pooled(raw) is raw
-    kept = pooled(mixed)[lambda rows: rows["backend"] != NONE]
-    pd.testing.assert_frame_equal(kept[list(mixed)].reset_index(drop=True), raw)
-
-
-def test_it_is_one_row_with_one_probability(tmp_path: Path) -> None:
-    rows = front(loaded(tmp_path, trials(rounds=6, noise=0.1)))
-    (one,) = last(rows).to_dict("records")
-    assert (one["backend"], one["rounds"], one["trials"]) == (NONE, 6, 12)
-    assert one["probability"] == one["probability_all"] > 0
-    assert one["on_fronts_of"] == "tcp; rpc"
+    crossing = raw[raw["point"] != LAST].reset_index(drop=True)
+    assert pooled(crossing) is crossing
+    kept = pooled(raw)[lambda rows: rows["backend"] != NONE]
+    pd.testing.assert_frame_equal(kept[list(raw)].reset_index(drop=True), crossing)
 
 
 def test_it_may_be_on_the_front_of_one_backend_alone(tmp_path: Path) -> None:
@@ -130,14 +152,16 @@ def test_it_may_be_on_the_front_of_one_backend_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("status", ["ok", "invalid"])
-def test_one_side_may_have_no_valid_trial_of_it(tmp_path: Path, status: str) -> None:
-    rows = trials(rounds=3)
+def test_it_is_one_row_also_where_one_side_has_no_valid_trial_of_it(tmp_path: Path, status: str) -> None:
+    rows = trials(rounds=6, noise=0.1)
     for row in rows:
         if row["backend"] == "rpc" and not row["payload_bytes"]:
             row["status"] = status
     (one,) = last(front(loaded(tmp_path, rows))).to_dict("records")
-    assert (one["rounds"], one["excluded"]) == (3, 0)
-    assert (one["trials"], one["left_out"]) == (6, 0 if status == "ok" else 3)
+    assert (one["backend"], one["rounds"], one["excluded"]) == (NONE, 6, 0)
+    assert (one["trials"], one["left_out"]) == (12, 0 if status == "ok" else 6)
+    assert one["probability"] == one["probability_all"] > 0
+    assert one["on_fronts_of"] == "tcp; rpc"
 
 
 def test_it_bounds_what_each_backend_is_worth(tmp_path: Path) -> None:
@@ -155,15 +179,14 @@ def test_it_bounds_what_each_backend_is_worth(tmp_path: Path) -> None:
 
 
 @pytest.mark.deep
-def test_a_constraint_on_the_backend_does_not_exclude_it(tmp_path: Path) -> None:
-    raw = loaded(tmp_path, trials())
-    for where in ("backend == tcp", "backend != tcp", "not backend == tcp"):
-        rows = front(raw, where=where)
-        assert last(rows)["feasible"].all()
-        assert set(rows.loc[rows["feasible"], "backend"]) == {
-            NONE,
-            "rpc" if "!=" in where or "not" in where else "tcp",
-        }
+@pytest.mark.parametrize(
+    ("where", "other"),
+    [("backend == tcp", "tcp"), ("backend != tcp", "rpc"), ("not backend == tcp", "rpc")],
+)
+def test_a_constraint_on_the_backend_does_not_exclude_it(tmp_path: Path, where: str, other: str) -> None:
+    rows = front(loaded(tmp_path, trials()), where=where)
+    assert last(rows)["feasible"].all()
+    assert set(rows.loc[rows["feasible"], "backend"]) == {NONE, other}
 
 
 def test_what_does_not_depend_on_the_backend_is_pooled_where_it_decides(tmp_path: Path) -> None:
@@ -244,12 +267,10 @@ def test_no_codec_is_no_condition_of_its_own_where_it_has_no_other_point() -> No
     assert set(there["codec"]) == {"int8", "fp16"}
     assert there.groupby("codec")["point"].nunique().eq(5).all()
     assert set(every.loc[every["netem"] == "other", "codec"]) == {"none"}
-
-
-def test_a_profile_with_nothing_but_points_where_nothing_crosses_keeps_them() -> None:
     data = codecs(codecs=("none", "int8"), rounds=1)
-    data = pd.concat([data, data[data["payload_bytes"] == 0].assign(netem="other")], ignore_index=True)
-    assert in_every_codec(data)["netem"].eq("other").sum() == 1
+    alone = data[data["payload_bytes"] == 0].assign(netem="other")
+    both = in_every_codec(pd.concat([data, alone], ignore_index=True))
+    assert both["netem"].eq("other").sum() == 1, "a profile with no other point keeps it"
 
 
 def test_a_cell_is_a_row_of_each_codec_that_it_stands_for() -> None:

@@ -11,7 +11,6 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.analysis import reporting
-from pareto.analysis.costs import overhead
 from pareto.analysis.figures.drawing import conditions, save
 from pareto.analysis.figures.look import Look
 from pareto.analysis.figures.shown import drawings
@@ -20,12 +19,14 @@ from pareto.analysis.findings import Findings, Options, find
 from pareto.analysis.fronts.front import front
 from pareto.analysis.naming import file_stem
 from pareto.analysis.reporting import report
-from pareto.analysis.runs.load import joined, load
+from pareto.analysis.runs.load import load
 from pareto.analysis.schema import LINKS, STAGES
 from pareto.protocol.errors import UserError
 from tests.unit import drawn, example_chain
 from tests.unit.analysis.test_tables import of_each, printed
 from tests.unit.example_run import trials, with_energy, write
+from tests.unit.gating import gating
+from tests.unit.refusals import refusal
 
 PNG, PDF = b"\x89PNG", b"%PDF"
 TABLES = Options(figures="none")
@@ -66,6 +67,12 @@ def test_files(whole: Findings) -> None:
     assert len(set(names)) == len(names)
     assert [note for note in made.notes if "noise floor" not in note] == []
     assert made.front["rounds"].eq(3).all()
+    written = {str(path.relative_to(made.runs[0].folder)) for path in made.runs[0].folder.rglob("*.*")}
+    assert {name for name in written if not reporting.is_ours(name)} == {
+        "trials.csv",
+        "manifest.json",
+        ".made",
+    }
     contents = {path: path.read_bytes() for path in made.files}
     assert {content[:4] for path, content in contents.items() if path.suffix == ".pdf"} == {PDF}
     assert {content[:4] for path, content in contents.items() if path.suffix == ".png"} == {PNG}
@@ -74,23 +81,12 @@ def test_files(whole: Findings) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [
-        (["speed"], "", "page", "auto"),
-        (["latency", "payload"], "latency_s <", "page", "auto"),
-        (["latency", "payload"], "", "poster", "auto"),
-        (["latency", "payload"], "", "page", "some"),
-    ],
-    ids=["objectives", "where", "width", "figures"],
+    [{"objectives": ["speed"]}, {"where": "latency_s <"}, {"width": "poster"}, {"figures": "some"}],
+    ids=lambda options: next(iter(options)),
 )
 def test_bad_options_are_one_line(options: Any, snapshot: SnapshotAssertion) -> None:
-    with pytest.raises(UserError) as refused:
-        Options(*options)
-    assert "\n" not in str(refused.value)
-    assert str(refused.value) == snapshot
-
-
-def test_both_widths() -> None:
-    assert set(Options(["latency", "throughput"], "", "both", "none").widths) == {"page", "column"}
+    assert refusal(UserError, Options, **options) == snapshot
+    assert set(Options(width="both").widths) == {"page", "column"}
 
 
 def test_other_objectives_and_a_constraint_reach_the_front(whole: Findings) -> None:
@@ -103,15 +99,18 @@ def test_other_objectives_and_a_constraint_reach_the_front(whole: Findings) -> N
 
 
 def test_runs_are_joined_and_written_elsewhere(tmp_path: Path) -> None:
-    rows = trials(rounds=1)
+    rows = trials(rounds=1)[:6]
     runs = [
-        write(tmp_path / name, [row | {"run": name, "netem": name} for row in rows[:6]])
+        write(tmp_path / name, [row | {"run": name, "netem": name} for row in rows])
         for name in ("one", "two")
     ]
+    assert "2 runs" in refusal(UserError, report, runs)
     made = report(runs, tmp_path / "joined", TABLES)
     assert sorted(set(made.front["netem"])) == ["one", "two"]
     assert {path.parent for path in made.files} == {tmp_path / "joined"}
     assert not (tmp_path / "one" / "front.csv").exists()
+    (tmp_path / "latest").symlink_to("one")
+    assert report(str(tmp_path / "latest"), options=TABLES).files[0] == runs[0] / "front.csv"
 
 
 def test_nothing_of_an_earlier_report_stays(whole: Findings, tmp_path: Path) -> None:
@@ -148,31 +147,28 @@ def test_what_an_interrupted_report_drew_does_not_stay(
 
 def test_what_a_report_takes_away_is_not_decided_by_the_folder(tmp_path: Path) -> None:
     run = write(tmp_path / "run", trials(rounds=1)[:2])
-    kept = ["manifest.json", "link.csv", "stages.csv", "requests/one.parquet", "figures/mine.png", ".bashrc"]
-    for name in kept[1:]:
-        (run / name).parent.mkdir(exist_ok=True)
-        (run / name).write_text("data" if name.endswith("t") else "")
-    (run / "stages.csv").write_text(",".join(STAGES.columns) + "\n")
-    (run / "link.csv").write_text(",".join(LINKS.columns) + "\n")
-    (tmp_path / "elsewhere").touch()
-    (run / "figures" / "front-old.png").touch()
-    lies = ["../elsewhere", "trials.csv", "figures/../trials.csv", str(tmp_path / "elsewhere"), *kept]
-    before = {name: (run / name).read_bytes() for name in ("trials.csv", *kept)}
-    (run / ".made").write_text("\n".join([*lies, "figures/front-old.png"]))
-    report(run, options=TABLES)
-    assert {name: (run / name).read_bytes() for name in before} == before
-    assert (tmp_path / "elsewhere").exists()
-    assert not (run / "figures" / "front-old.png").exists(), "it was a report's, by its name"
-
-
-def test_all_that_is_written_is_known_by_its_name(whole: Findings) -> None:
-    folder = whole.runs[0].folder
-    written = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
-    assert {name for name in written if not reporting.is_ours(name)} == {
-        "trials.csv",
-        "manifest.json",
-        ".made",
+    own = {
+        "stages.csv": ",".join(STAGES.columns) + "\n",
+        "link.csv": ",".join(LINKS.columns) + "\n",
+        ".bashrc": "mine",
     }
+    own |= {
+        "requests/one.parquet": "data",
+        "figures/mine.png": "",
+        "../elsewhere": "mine",
+        "figures/front-old.png": "",
+    }
+    for name, content in own.items():
+        (run / name).parent.mkdir(exist_ok=True)
+        (run / name).write_text(content)
+    own |= {name: (run / name).read_text() for name in ("trials.csv", "manifest.json")}
+    lies = [*own, "figures/../trials.csv", str(tmp_path / "elsewhere")]
+    (run / ".made").write_text("\n".join(lies))
+    report(run, options=TABLES)
+    left = {name: (run / name).read_text() for name in own if (run / name).exists()}
+    assert left == {name: text for name, text in own.items() if name != "figures/front-old.png"}, (
+        "by its name"
+    )
 
 
 @pytest.mark.parametrize("name", ["front.csv", ".made", "figures", "figures/front-x.png"])
@@ -195,21 +191,21 @@ def test_nothing_is_written_through_a_link_in_a_run_s_folder(tmp_path: Path, nam
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "front.csv",
-        pytest.param("report.html", marks=pytest.mark.deep),
-        "figures/front-mobilenetv2-200ms-5mbit.tex",
-        pytest.param("figures/front-mobilenetv2-200ms-5mbit.pdf", marks=pytest.mark.deep),
-    ],
+    gating(
+        [
+            *("front.csv", "report.html"),
+            *(f"figures/front-mobilenetv2-200ms-5mbit.{kind}" for kind in ("tex", "pdf")),
+        ],
+        *("front.csv", "figures/front-mobilenetv2-200ms-5mbit.tex"),
+    ),
 )
 def test_what_no_report_wrote_is_not_written_over(tmp_path: Path, name: str) -> None:
     run, out = write(tmp_path / "run", trials(rounds=1)[:2]), tmp_path / "paper"
     own = out / name
     own.parent.mkdir(parents=True)
     own.write_text("mine")
-    options = Options() if "/" in name else TABLES
-    with pytest.raises(UserError, match=f"{name} is there, and this program did not write it"):
-        report(run, out, options=options)
+    said = refusal(UserError, report, run, out, options=Options() if "/" in name else TABLES)
+    assert f"{name} is there, and this program did not write it" in said
     assert name.endswith(".pdf") or [path for path in out.rglob("*") if path.is_file()] == [own]
     assert own.read_text() == "mine"
     own.unlink()
@@ -228,31 +224,15 @@ def test_models_whose_names_are_alike_have_figures_of_their_own(tmp_path: Path) 
         assert len([path for path in made if path.match(f"front-net-a-*.{kind}")]) == 2
 
 
-def test_a_run_that_the_user_names_by_a_link_is_reported_on(tmp_path: Path) -> None:
-    run = write(tmp_path / "run", trials(rounds=1)[:2])
-    (tmp_path / "latest").symlink_to("run")
-    assert report(str(tmp_path / "latest"), options=TABLES).files[0] == run / "front.csv"
-
-
-def test_several_runs_need_a_place(tmp_path: Path) -> None:
-    rows = trials(rounds=1)[:2]
-    runs = [write(tmp_path / name, [row | {"run": name} for row in rows]) for name in ("one", "two")]
-    with pytest.raises(UserError, match="2 runs"):
-        report(runs)
-
-
 def test_headers_are_unknown_where_runs_mean_different_links_by_one_name(tmp_path: Path) -> None:
     rows = [row for row in trials(rounds=1) if row["point"] in (0, 1, 2, 3, 5)]
-    out, back = {"delay_s": 0.2, "rate_bps": 5e6}, {"rate_bps": 1e7}
     runs = []
     for name, rate_bps in (("one", 5e6), ("two", 6e6)):
-        profile = {"edge_to_server": out | {"rate_bps": rate_bps}, "server_to_edge": back}
-        runs.append(
-            write(tmp_path / name, [row | {"run": name} for row in rows], profiles={"200ms-5mbit": profile})
-        )
-    one = joined(runs[:1])
-    assert overhead(one.trials, one.stages, one.runs[0].manifest)["headers_s_per_byte"].notna().all()
-    both = find(runs, Options())
+        ways = {"edge_to_server": {"delay_s": 0.2, "rate_bps": rate_bps}, "server_to_edge": {"rate_bps": 1e7}}
+        named = [row | {"run": name} for row in rows]
+        runs.append(write(tmp_path / name, named, profiles={"200ms-5mbit": ways}))
+    assert find(runs[:1]).overhead["headers_s_per_byte"].notna().all()
+    both = find(runs)
     assert len(both.overhead) == 4, "two setups of two backends"
     assert both.overhead["headers_s_per_byte"].isna().all()
 
@@ -270,25 +250,15 @@ def test_many_conditions_have_no_figures_each_unless_asked(
 
 
 def test_a_run_that_failed_throughout_gets_a_note(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
-    run = write(tmp_path, trials(status="failed", reason="worker\nexited", latency_s="", throughput_ips=""))
-    result = report(run)
+    rows = trials(status="failed", reason="worker\nexited", latency_s="", throughput_ips="")
+    two = report(write(tmp_path / "two", [*rows, *(row | {"netem": "wifi"} for row in rows)]), options=TABLES)
+    assert not two.front["on_front"].any()
+    result = report(write(tmp_path / "one", rows))
     assert [path.name for path in result.files] == [
-        "front.csv",
-        "answers.csv",
-        "paired.csv",
-        "report.html",
-        "report.md",
+        *("front.csv", "answers.csv", "paired.csv", "report.html", "report.md")
     ]
     assert not result.front["on_front"].any()
     assert [*result.verdicts, *result.notes] == snapshot
-
-
-@pytest.mark.deep
-def test_several_networks_on_which_all_failed_are_reported_on(tmp_path: Path) -> None:
-    failed = trials(rounds=1, status="failed", reason="worker exited", latency_s="", throughput_ips="")
-    result = report(write(tmp_path, [*failed, *(row | {"netem": "wifi"} for row in failed)]))
-    assert "report.md" in [path.name for path in result.files]
-    assert not result.front["on_front"].any()
 
 
 def test_no_trial_yet(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
@@ -306,17 +276,6 @@ def test_depths_in_flight_get_files_of_their_own(tmp_path: Path) -> None:
     assert "4 in flight" in " ".join(printed(*of_each(made.front)).split())
     assert "auto" not in printed(*of_each(made.front))
     assert "4 in flight" in conditions(one)
-
-
-def test_a_run_older_than_the_depth_is_all_auto(tmp_path: Path) -> None:
-    run = write(tmp_path, trials(rounds=1))
-    frame = pd.read_csv(run / "trials.csv", dtype=str, keep_default_na=False)
-    frame.drop(columns=["in_flight_asked", "sequential_ips", "pipeline_gain"]).to_csv(
-        run / "trials.csv", index=False
-    )
-    made = front(load([run]))
-    assert made["in_flight_asked"].eq("auto").all()
-    assert "gain" not in printed(*of_each(made))
 
 
 @pytest.mark.deep

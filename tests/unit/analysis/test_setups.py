@@ -18,37 +18,28 @@ from tests.unit.example_run import trials, write
 
 HOST = {"cpu": "Cortex-A76", "torch": "2.13.0", "device": "cpu", "threads": 1, "hostname": "pi"}
 MODEL = {
-    "weights": "seeded",
-    "weights_digest": "a" * 64,
-    "graph_digest": "b" * 64,
-    "dataset": {"name": "synthetic", "inputs": {"1": {"images": 4, "digest": "c" * 64}}},
-    "granularity": "block",
+    "weights": "seeded", "weights_digest": "a" * 64, "graph_digest": "b" * 64, "granularity": "block",
     "input": "float32",
+    "dataset": {"name": "synthetic", "inputs": {"1": {"images": 4, "digest": "c" * 64}}},
     "points": [{"name": "input", "payload_bytes": 9}, {"name": "output", "payload_bytes": 0}],
-}
+}  # fmt: skip
 PROFILE = {
-    "name": "wifi",
-    "edge_to_server": {"delay_s": 0.1, "rate_bps": 5e6, "trace": None},
-    "server_to_edge": {},
-}
+    "name": "wifi", "edge_to_server": {"delay_s": 0.1, "rate_bps": 5e6, "trace": None}, "server_to_edge": {},
+}  # fmt: skip
+SWEEP = {
+    "models": ["net", "other"], "netems": ["wifi", "lan"], "trials": 6, "seed": 0, "edge_cpu": 1.0, "threads": None,
+    "congestion": None, "initial_window": None, "slow_start_after_idle": False, "shape_at": "both", "quick": False,
+    "input": "float32", "granularity": "block",
+}  # fmt: skip
+IN_FORCE = {"shaper": "relay", "congestion_control": "cubic", "initial_window_segments": 100}
 MANIFEST: dict[str, Any] = {
-    "pareto": "0.1.0",
-    "created_at": "2026-11-21T17:54:27+00:00",
-    "sweep": {
-        **{"models": ["net", "other"], "netems": ["wifi", "lan"], "trials": 6, "seed": 0, "edge_cpu": 1.0},
-        **{"threads": None, "congestion": None, "initial_window": None, "slow_start_after_idle": False},
-        **{"shape_at": "both", "quick": False, "input": "float32", "granularity": "block"},
+    **{"pareto": "0.1.0", "created_at": "2026-11-21T17:54:27+00:00", "sweep": SWEEP},
+    **{"models": {"net": MODEL, "other": MODEL}, "profiles": {"wifi": PROFILE, "lan": PROFILE}},
+    **{
+        "networks": {"wifi": ["wifi"], "lan": ["lan"]},
+        "testbed": "local: two namespaces on one machine, relay",
     },
-    "models": {"net": MODEL, "other": MODEL},
-    "profiles": {"wifi": PROFILE, "lan": PROFILE},
-    "networks": {"wifi": ["wifi"], "lan": ["lan"]},
-    "testbed": "local: two namespaces on one machine, relay",
-    "sessions": [
-        {
-            "testbed": {"shaper": "relay", "congestion_control": "cubic", "initial_window_segments": 100},
-            "hosts": {"edge": HOST, "server": HOST},
-        }
-    ],
+    "sessions": [{"testbed": IN_FORCE, "hosts": {"edge": HOST, "server": HOST}}],
 }
 KINDS = [(model, netem, 1) for model in ("net", "other") for netem in ("wifi", "lan")]
 
@@ -65,17 +56,17 @@ def changed(**at: Any) -> dict[str, Any]:
     return made
 
 
-def combinations(runs: list[str]) -> pd.DataFrame:
-    kinds = [(run, "local", *kind) for run in runs for kind in KINDS]
-    return pd.DataFrame(kinds, columns=KEY).assign(**USUAL)
+def labelled(manifests: dict[str, Any], *each: tuple[str, str, str, str, int]) -> tuple[list[str], list[str]]:
+    """The setups of trials of these kinds, and the notes."""
+    rows = pd.DataFrame(each, columns=KEY).assign(**USUAL)
+    found, notes = setups(manifests, rows)
+    return with_setup(rows, found)["setup"].tolist(), notes
 
 
 def apart(*manifests: dict[str, Any]) -> tuple[list[list[str]], list[str]]:
     """For each run, the setup of its trials: net at wifi, net at lan, other at wifi, other at lan. And the notes."""
-    runs = [f"run{number}" for number in range(len(manifests))]
-    rows = combinations(runs)
-    found, notes = setups(dict(zip(runs, manifests, strict=True)), rows)
-    labels = with_setup(rows, found)["setup"].tolist()
+    runs = {f"run{number}": manifest for number, manifest in enumerate(manifests)}
+    labels, notes = labelled(runs, *((run, "local", *kind) for run in runs for kind in KINDS))
     return [labels[start : start + len(KINDS)] for start in range(0, len(labels), len(KINDS))], notes
 
 
@@ -154,11 +145,11 @@ def test_a_model_s_settings_tell_only_its_own_trials_apart(other: dict[str, Any]
     assert all("\n" not in note for note in notes)
 
 
-def test_images_matter_by_their_digest_and_weights_that_are_not_drawn_too() -> None:
+@pytest.mark.parametrize("path", ["models__net__weights_digest", "models__net__dataset__inputs__1__digest"])
+def test_images_matter_by_their_digest_and_weights_that_are_not_drawn_too(path: str) -> None:
     real = {"models__net__weights": "default", "models__net__dataset__name": "cifar10"}
-    for path in ("models__net__weights_digest", "models__net__dataset__inputs__1__digest"):
-        labels, _ = apart(changed(**real), changed(**real, **{path: "9" * 64}))
-        assert labels[0][0] != labels[1][0]
+    labels, _ = apart(changed(**real), changed(**real, **{path: "9" * 64}))
+    assert labels[0][0] != labels[1][0]
 
 
 def test_another_profile_of_the_same_name_tells_its_trials_apart(snapshot: SnapshotAssertion) -> None:
@@ -211,22 +202,22 @@ def test_a_manifest_that_another_version_wrote_is_no_fault(snapshot: SnapshotAss
     assert apart(MANIFEST, stranger)[0][1][0].startswith("edge_cpu=")
 
 
-def test_runs_of_other_settings_have_fronts_of_their_own(tmp_path: Path) -> None:
+def test_runs_of_other_settings_have_fronts_of_their_own(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     for cpu in (0.25, 1):
         write(tmp_path / "apart" / f"{cpu}", trials(rounds=2, run=f"run{cpu}"), sweep={"edge_cpu": cpu})
     found = joined(tmp_path / "apart")
     assert len(found.notes) == 1
     rounds = front(found.trials).groupby("setup")["rounds"].agg(["size", "max"])
     assert rounds.T.to_dict("list") == {"edge_cpu=0.25": [43, 2], "edge_cpu=1": [43, 2]}
+    assert load(tmp_path / "apart")["setup"].value_counts().to_dict() == {
+        "edge_cpu=0.25": 88,
+        "edge_cpu=1": 88,
+    }
+    assert found.notes[0] in caplog.text
     alike = [write(tmp_path / name, trials(rounds=2, run=name), sweep={"edge_cpu": 1}) for name in "ab"]
     assert front(joined(alike).trials)["rounds"].eq(4).all()
-
-
-def test_load_tells_what_differs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    for name in "ab":
-        write(tmp_path / name, trials(rounds=1, run=name), testbed=name)
-    assert load(tmp_path)["setup"].value_counts().to_dict() == {"testbed=a": 44, "testbed=b": 44}
-    assert "not pooled" in caplog.text
 
 
 def test_another_codec_of_the_users_own_with_the_same_name_tells_runs_apart() -> None:
@@ -278,9 +269,7 @@ def of_testbeds(**cpus: str) -> dict[str, Any]:
 def on_testbeds(manifest: dict[str, Any]) -> tuple[list[str], list[str]]:
     """The setup of each testbed's trials of one kind, and the notes."""
     names = [session["testbed_name"] for session in manifest["sessions"]]
-    rows = pd.concat([combinations(["run"])[:1].assign(testbed=name) for name in names], ignore_index=True)
-    found, notes = setups({"run": manifest}, rows)
-    return with_setup(rows, found)["setup"].tolist(), notes
+    return labelled({"run": manifest}, *(("run", name, *KINDS[0]) for name in names))
 
 
 def test_testbeds_of_equal_hardware_are_pooled_and_others_have_their_names(
@@ -296,8 +285,6 @@ def test_testbeds_of_equal_hardware_are_pooled_and_others_have_their_names(
 
 
 def test_a_run_on_several_testbeds_is_pooled_with_another_of_the_same_hardware() -> None:
-    fleet, alone = of_testbeds(lab1="A76", lab2="A72"), of_testbeds(lab1="A76")
-    rows = combinations(["fleet", "fleet", "alone"])[:: len(KINDS)].assign(testbed=["lab1", "lab2", "lab1"])
-    found, _ = setups({"fleet": fleet, "alone": alone}, rows)
-    labels = with_setup(rows, found)["setup"].tolist()
-    assert labels == ["edge cpu=A76", "edge cpu=A72", "edge cpu=A76"]
+    manifests = {"fleet": of_testbeds(lab1="A76", lab2="A72"), "alone": of_testbeds(lab1="A76")}
+    kinds = [(run, bed, *KINDS[0]) for run, bed in (("fleet", "lab1"), ("fleet", "lab2"), ("alone", "lab1"))]
+    assert labelled(manifests, *kinds)[0] == ["edge cpu=A76", "edge cpu=A72", "edge cpu=A76"]
