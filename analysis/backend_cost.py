@@ -19,10 +19,7 @@ RESENT = 1.25
 class BackendCost:
     """The seconds that a backend adds to a request on a link, beyond delays and bytes over goodput: a + b x bytes.
 
-    payload_bytes, trip_s, link_s: of each payload that was probed its size, its round trip, and what of that the link
-    itself takes; 0: nothing slowed it. near_s, far_s, shaper_s: the processor time that a payload and its answer take
-    of the host that sends it, of the one that receives it, and of a program that shapes the link; NaN, or empty: not
-    measured.
+    By payload, columns of `backends.csv` (`analysis.schema.BACKENDS`). Empty is like NaN: not measured.
     """
 
     link: str

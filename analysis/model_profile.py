@@ -34,6 +34,12 @@ WHOLE = "whole"
 TIMES = ["median_s", "low_s", "high_s", "least_s"]
 OF_WHOLE = ["outside_s", "after_pause_s", "energy_j"]
 OF_UNITS = ["flops", "parameters", "parameter_bytes", "activation_bytes"]
+_NEEDED = {
+    PROFILE: [],
+    BACKENDS: ["payload_bytes", "trip_s", "link_s"],
+    CODECS: ["wire_bytes", "encode_s", "encode_least_s"],
+}
+"""By table, the columns without which a row says nothing, but may be empty by the schema."""
 _Known = TypeVar("_Known", "UnitTimes", "CodecTimes", BackendCost)
 _TEXTS = ("model", "graph_digest", "granularity", "input", "made_at", "backends_at")
 _SHAPE: dict[str, Any] = {
@@ -46,13 +52,9 @@ _SHAPE: dict[str, Any] = {
 
 @dataclass(frozen=True, eq=False)
 class UnitTimes:
-    """How long each unit takes on one device, at one batch size. Seconds a batch.
+    """The seconds of a batch on one device, of each unit: columns of `profile.csv` (`analysis.schema.PROFILE`).
 
-    cpu: the share of a core that the device gets; with less than 1, times are processor time over that share. median_s,
-    low_s, high_s: the median with its 95 % interval, such that the medians add up to the median run. least_s: the 5 %
-    quantile. whole_s: the same four of all units run as one stage without marks. outside_s: what a run takes besides: a
-    GPU's copies and waits. after_pause_s: how much longer a run takes after the host waited; less than 0 under a quota.
-    peak_bytes: of each unit. energy_j: of a run of the whole. NaN: not known.
+    whole_s: `TIMES` of all units run as one stage without marks. peak_bytes: empty where it is not known.
     """
 
     role: str
@@ -78,12 +80,8 @@ class UnitTimes:
 
 @dataclass(frozen=True, eq=False)
 class CodecTimes:
-    """The times and bytes of a codec on one device, for a batch at each point (NaN: it is not used there).
-
-    The last point has none: nothing crosses there. encode_s, decode_s: medians of a few runs; encode_least_s,
-    decode_least_s: the least of them. wire_bytes: what it sends of `payload_bytes`; wire_least_bytes: the least that it
-    sends of any payload of the run, NaN where that is not known.
-    """
+    """The times and bytes of a codec on one device: columns of `codecs.csv` (`analysis.schema.CODECS`), for a batch at
+    each point (NaN: it is not used there, as at the last, where nothing crosses)."""
 
     role: str
     batch_size: int
@@ -101,9 +99,8 @@ class CodecTimes:
 class ModelProfile:
     """The facts and times of a model on the devices of a testbed, without any trial.
 
-    points: name and payload bytes for one image of each point, so one more than there are units. input_bytes,
-    result_bytes: for one image. flops, parameters, parameter_bytes, activation_bytes: of each unit, for one image.
-    hosts: by role, the device's facts, with what it reaches at best (`peak_flops` a second, `peak_bytes_s`).
+    points: name and payload bytes for one image of each point, so one more than there are units, of which `OF_UNITS`
+    are. hosts: by role, the device's facts, with what it reaches at best (`peak_flops` a second, `peak_bytes_s`).
     made_at: ISO 8601, UTC. backends_at: when backends were measured, if that was for another model; empty: then, too.
     """
 
@@ -176,8 +173,10 @@ class ModelProfile:
     def write(self, folder: Path, under: Path | None = None) -> tuple[Path, ...]:
         """Write its files, each whole or not at all; their paths. under: as of `files.write`, made where it lacks.
         Raises UserError."""
+        points = [str(point) for point in range(len(self.points))]
         tables = {PROFILE: self._unit_rows(), BACKENDS: [vars(each) | each.figures for each in self.backends]}
-        tables |= {CODECS: map(_codec_rows, self.codecs)} if self.codecs else {}
+        if self.codecs:
+            tables[CODECS] = [{**vars(each), "host": each.role, "point": points} for each in self.codecs]
         facts = {
             **{name: getattr(self, name) for name in _TEXTS},
             "input_bytes": self.points[0][1],
@@ -194,46 +193,35 @@ class ModelProfile:
 
     def _unit_rows(self) -> Iterator[dict[str, Any]]:
         """Columns of each device's rows, the first of which is of the whole."""
-        last = len(self.units)
-        work = {name: (each := getattr(self, name), each.sum()) for name in OF_UNITS}
+        nothing = np.full(len(self.units), np.nan)
+        work = {name: [getattr(self, name).sum(), *getattr(self, name)] for name in OF_UNITS}
+        work |= {"unit_name": [WHOLE, *self.units], "payload_bytes": [np.nan, *self.payload_bytes[1:]]}
         for times in self.times:
-            peaks = times.peak_bytes if len(times.peak_bytes) else np.full(last, np.nan)
-            of_units = {
-                name: (getattr(times, name), whole) for name, whole in zip(TIMES, times.whole_s, strict=True)
-            }
-            of_units |= {
-                **work,
-                "peak_bytes": (peaks, peaks.max()),
-                "payload_bytes": (self.payload_bytes[1:], np.nan),
-            }
+            peaks = times.peak_bytes if len(times.peak_bytes) else nothing
+            wholes = zip(TIMES, times.whole_s, strict=True)
             yield {
-                **{"host": times.role, "unit": range(last + 1), "unit_name": [WHOLE, *self.units]},
-                **{name: getattr(times, name) for name in ("device", "batch_size", "threads", "cpu")},
-                **{name: [getattr(times, name), *[np.nan] * last] for name in OF_WHOLE},
-                **{name: [whole, *units] for name, (units, whole) in of_units.items()},
+                **{**vars(times), "host": times.role, "unit": range(len(self.points)), **work},
+                **{name: [getattr(times, name), *nothing] for name in OF_WHOLE},
+                **{name: [whole, *getattr(times, name)] for name, whole in wholes},
+                "peak_bytes": [peaks.max(), *peaks],
             }
-
-
-def _codec_rows(times: CodecTimes) -> dict[str, Any]:
-    """Columns of a codec's rows, one for each point where it is used."""
-    used = np.flatnonzero(np.isfinite(times.encode_s))
-    columns = {
-        name: value[used] if isinstance(value, np.ndarray) else value for name, value in vars(times).items()
-    }
-    return {**columns, "host": times.role, "point": used.astype(str)}
 
 
 def _csv(table: Table, rows: Iterable[Mapping[str, Any]]) -> str:
     """Rows, by columns, as CSV with every digit: counts of operations have more than nine."""
     frames = [pd.DataFrame(each, columns=list(table.columns)) for each in rows]
-    frame = pd.concat(frames) if frames else pd.DataFrame(columns=list(table.columns))
+    frame = (
+        pd.concat(frames).dropna(subset=_NEEDED[table])
+        if frames
+        else pd.DataFrame(columns=list(table.columns))
+    )
     return str(spreadsheet(frame).to_csv(index=False, lineterminator="\n"))
 
 
 def read(folder: Path) -> ModelProfile:
     """The model profile in a folder, which anybody may have made. Raises UserError, one line."""
     facts, path = _facts(folder / FACTS), folder / PROFILE.file
-    units = _frame(folder, PROFILE, []).fillna({"outside_s": 0.0, "after_pause_s": 0.0, "payload_bytes": 0.0})
+    units = _frame(folder, PROFILE).fillna({"outside_s": 0.0, "after_pause_s": 0.0, "payload_bytes": 0.0})
     if units.empty:
         raise UserError(f"{path} has no rows")
     groups = {
@@ -295,13 +283,13 @@ def _times(rows: pd.DataFrame) -> UnitTimes:
 
 
 def _costs(folder: Path) -> Iterator[BackendCost]:
-    frame = _frame(folder, BACKENDS, ["payload_bytes", "trip_s", "link_s"])
+    frame = _frame(folder, BACKENDS)
     for (link, backend), group in frame.groupby(["link", "backend"], sort=False):
         yield BackendCost(str(link), str(backend), *group.iloc[:, 2:].to_numpy(dtype=np.float64).T)
 
 
 def _codecs(folder: Path, points: int) -> Iterator[CodecTimes]:
-    frame, path = _frame(folder, CODECS, ["wire_bytes", "encode_s", "encode_least_s"]), folder / CODECS.file
+    frame, path = _frame(folder, CODECS), folder / CODECS.file
     if not frame["point"].isin([str(point) for point in range(points - 1)]).all():
         raise UserError(f"{path}: its points are 0 to {points - 2}")
     for (role, batch_size, codec), group in frame.groupby(["host", "batch_size", "codec"], sort=False):
@@ -311,9 +299,9 @@ def _codecs(folder: Path, points: int) -> Iterator[CodecTimes]:
         yield CodecTimes(str(role), int(batch_size), str(codec), *figures.to_numpy(dtype=np.float64).T)
 
 
-def _frame(folder: Path, table: Table, needed: Sequence[str]) -> pd.DataFrame:
+def _frame(folder: Path, table: Table) -> pd.DataFrame:
     """A table's rows. Raises UserError where one lacks a needed figure."""
     frame: pd.DataFrame = reading.read(folder, table)[0].to_pandas()
-    if frame[[*needed]].isna().any(axis=None):
-        raise UserError(f"{folder / table.file}: a row lacks a figure: {', '.join(needed)}")
+    if frame[_NEEDED[table]].isna().any(axis=None):
+        raise UserError(f"{folder / table.file}: a row lacks a figure: {', '.join(_NEEDED[table])}")
     return frame

@@ -41,11 +41,6 @@ class Payloads:
     out: Floats
     back: Floats
 
-    @property
-    def crossing(self) -> Bools:
-        """Mask of the cells that cross a link at all."""
-        return np.asarray((self.out > 0).any(axis=-1))
-
 
 def carrying_s(payloads: Payloads, conditions: Conditions) -> Floats:
     """Seconds that the links add to the latency of a request: conditions x cells."""
@@ -66,7 +61,8 @@ def period_s(
     payloads: Payloads, stage_s: Values, occupied_s: Floats, latency_s: Floats, in_flight: int
 ) -> Floats:
     """Seconds from one batch to the next: conditions x cells. stage_s: of the slowest stage."""
-    crossing_s = np.where(payloads.crossing, np.maximum(occupied_s, latency_s / in_flight), 0.0)
+    crosses = (payloads.out > 0).any(axis=-1)
+    crossing_s = np.where(crosses, np.maximum(occupied_s, latency_s / in_flight), 0.0)
     return np.asarray(np.maximum(stage_s, crossing_s))
 
 

@@ -37,7 +37,7 @@ CONSTRAINED = list(COLUMNS[COLUMNS.index("backend") :])
 MOST_SPLITS = 100_000
 """The most splits that are looked at one by one."""
 _PASSES, _BALANCE, _COMMUNICATION = 20, 0.7, 0.3
-"""Of the greedy rule."""
+"""The greedy rule's limit, and its weights."""
 
 
 def predicted(
@@ -52,8 +52,8 @@ def predicted(
     constrained = where if where is not None and where.text else None
     forecasts = {backend: Forecasts(profile, case, backend) for backend in backends}
 
-    def rows(splits_of: Callable[[Chain], Ints], chosen_by: str) -> pd.DataFrame:
-        made = (_rows(of, splits_of(of.chain), backend) for backend, of in forecasts.items())
+    def rows(rule: Callable[[Chain], Ints], chosen_by: str) -> pd.DataFrame:
+        made = (_rows(of, rule(of.chain), backend) for backend, of in forecasts.items())
         return pd.concat(made, ignore_index=True).assign(chosen_by=chosen_by)
 
     if constrained is None:
@@ -75,7 +75,7 @@ def predicted(
         SERVER: lambda chain: 0 * even(chain),
         EDGE: lambda chain: 0 * even(chain) + chain.last,
     }
-    of_rules = (rows(chosen[rule], rule).dropna(subset="latency_s") for rule in RULES)
+    of_rules = (rows(chosen[name], name).dropna(subset="latency_s") for name in RULES)
     ahead = (of_rule.sort_values("latency_s", kind="stable").head(1) for of_rule in of_rules)
     result = pd.concat([every.iloc[best], *ahead], ignore_index=True)[[*COLUMNS]]
     return result.assign(feasible=constrained.holds(result[CONSTRAINED])) if constrained else result

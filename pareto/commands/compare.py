@@ -45,10 +45,10 @@ def compare(
     ),
     objectives: str = OBJECTIVES,
     where: str = WHERE,
+    out: Path = cli_help.out("Where it is written.  [results/compare-A-B]"),
     fail_if: str = option(
         "", 'Exit with 1 where a point of B is surely so beside A: "latency_s > 1.1 x".', kind="LIMIT"
     ),
-    out: Path = cli_help.out("Where it is written.  [results/compare-A-B]"),
     json: bool = JSON,
 ) -> None:
     """Compare two runs over what both have: differences, how sure they are, what enters or leaves the front.

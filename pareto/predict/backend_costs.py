@@ -116,13 +116,15 @@ def added(
     busy: dict[tuple[str, int], list[tuple[float, ...]]] = {cell: [] for cell in cells}
     # Large first: what they do to a connection, its window above all, is done before anything is timed.
     counts = {
-        (way, size): min(math.ceil(SAMPLE_S / ends.trips(way, size, 1, kept=True)[0]), MOST_TRIPS)
+        (way, size): min(
+            math.ceil(SAMPLE_S / ends.stream(way, size, 1, None, kept=True)[0].seconds[0]), MOST_TRIPS
+        )
         for size, way in product(reversed(sizes), backends)
     }
     order = Random(0)  # noqa: S311
     for _ in range(care.rounds):
         for way, size in order.sample(cells, len(cells)):
-            trips[way, size].append(median(ends.trips(way, size, counts[way, size])))
+            trips[way, size].append(median(ends.stream(way, size, counts[way, size], None)[0].seconds))
     for _ in range(care.streams):
         for way, size in order.sample(streamed, len(streamed)):
             paced_s = min(trips[way, size]) / IN_FLIGHT
@@ -163,10 +165,6 @@ class Ends:
 
     def __init__(self, near: Session, far: Session, interface: str) -> None:
         self._near, self._far, self._interface = near, far, interface
-
-    def trips(self, backend: str, nbytes: int, count: int, *, kept: bool = False) -> list[float]:
-        """The seconds of `count` round trips. kept: also compare the last payload with what was sent."""
-        return self.stream(backend, nbytes, count, None, kept=kept)[0].seconds
 
     def stream(
         self, backend: str, nbytes: int, count: int, in_flight: int | None, *, kept: bool = False

@@ -99,14 +99,13 @@ class Timing:
         for group in [roles] if at_once(self._bed, care) else [[role] for role in roles]:
             self._show(f"{name} on the {' and the '.join(group)}, batch size {batch_size}")
             # Sensors of this machine cannot tell the hosts of a local testbed apart.
-            steady_s = {
-                role: STEADY_S
-                * (not self._bed.is_local and "energy_j" in (self._hosts[role].get("sensors") or {}))
-                for role in group
+            sensors = {
+                role: (not self._bed.is_local and self._hosts[role].get("sensors")) or {} for role in group
             }
+            runs_s = care.runs, care.seconds, MOST_S
             requests = {
-                role: TimeUnits(batch_size, self._cpu(role), care.runs, care.seconds, MOST_S, steady_s[role])
-                for role in group
+                role: TimeUnits(batch_size, self._cpu(role), *runs_s, STEADY_S if "energy_j" in own else 0.0)
+                for role, own in sensors.items()
             }
             reports = self._workers.unit_runs(name, requests)
             series = self._workers.samples() if any(each.window for each in reports.values()) else {}

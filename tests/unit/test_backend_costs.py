@@ -46,15 +46,18 @@ class FakeEnds:
         self.rounds: Iterator[int] = itertools.count() if any_late else itertools.repeat(0)
         self.streamed: list[float] = []
 
-    def trips(self, backend: str, nbytes: int, count: int, *, kept: bool = False) -> list[float]:
+    def stream(
+        self, backend: str, nbytes: int, count: int, in_flight: int | None, *, kept: bool = False
+    ) -> tuple[Timed, Taken]:
+        """Round trips; or 0.1 ms a payload at the near end, and 0.2 ms and 3 ns a byte at the far end."""
+        taken = Taken(count * (2e-4 + 3e-9 * nbytes), count, None)
+        if in_flight is not None:
+            assert 1 < in_flight <= count
+            self.streamed.append(count * self.link(nbytes))
+            return Timed([1.0], count * 1e-4, 0), taken
         late = 1.0 if next(self.rounds) % 3 == 2 and not kept else 0.0
-        return [late + self.link(nbytes) + (1e-3 if backend == "tcp" else 5e-3) + 2e-9 * nbytes] * count
-
-    def stream(self, backend: str, nbytes: int, count: int, in_flight: int) -> tuple[Timed, Taken]:
-        """0.1 ms a payload at the near end; 0.2 ms, and 3 ns a byte, at the far end."""
-        assert 1 < in_flight <= count
-        self.streamed.append(count * self.link(nbytes))
-        return Timed([1.0], count * 1e-4, 0), Taken(count * (2e-4 + 3e-9 * nbytes), count, None)
+        each_s = late + self.link(nbytes) + (1e-3 if backend == "tcp" else 5e-3) + 2e-9 * nbytes
+        return Timed([each_s] * count, 0.0, 0), taken
 
 
 LINK = Link(*(End(role, host.data_address, "eth0") for role, host in HOSTS.items()), FakeShaper())
@@ -127,7 +130,13 @@ def test_links_have_every_backend_and_are_left_bare(monkeypatch: pytest.MonkeyPa
     assert between == [("edge", "middle", "eth0"), ("middle", "server", "eth1")] * 2 * turns
     names = [profile.name for profile in shaper.applied]
     assert names == (["none"] * 2 + ["usual"] * 2 + ["none"] * 2 if is_local else [])
-    assert [len(cost.parts) for cost in made] == [turns] * 6
+    for cost in made:
+        bare, *slowed = cost.parts
+        nbytes = bare.payload_bytes
+        assert bare.link_s == pytest.approx(0 * nbytes if is_local else 0.002 + 8 * nbytes / 8e6)
+        assert [part.link_s for part in slowed] == [
+            pytest.approx(0.01 + 8 / GOODPUT * nbytes / 100e6)
+        ] * is_local
 
 
 @pytest.mark.parametrize("reading", [None, Reading(0.01, 1e8, 1e8), SLOW])
@@ -194,7 +203,7 @@ def test_what_did_not_cross_as_it_was_is_no_figure(reports: Any, count: str, sna
         ends(**reports).stream("tcp", 4_000, 10, 4)
     assert str(refused.value) == snapshot
     with pytest.raises(TestbedError, match=count):
-        ends(**reports).trips("tcp", 4_000, 10, kept=True)
+        ends(**reports).stream("tcp", 4_000, 10, None, kept=True)
 
 
 # What codecs take on the hosts: which are timed where, on which payloads, and what is kept of it

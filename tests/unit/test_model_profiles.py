@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, cast
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -24,14 +23,12 @@ from pareto.models.prepare import recipe
 from pareto.partitions import model as partitioned
 from pareto.partitions import registry
 from pareto.predict import backend_costs, model_profiles
-from pareto.predict.backend_costs import QUICK, THOROUGH, USUAL
+from pareto.predict.backend_costs import QUICK, THOROUGH
 from pareto.predict.model_profiles import KeptProfile, ago, difference, estimate_s, folder_of, spares_s
 from pareto.predict.model_times import at_once, unit_times
-from pareto.protocol.constants import GOODPUT
 from pareto.protocol.errors import UserError
 from pareto.protocol.profile_messages import Roofline, TimeUnits, UnitRuns
 from pareto.remote.link.probe import Reading
-from pareto.remote.link.profile import Profile
 from pareto.simulated.world import load
 from pareto.sweep.cell import Cell
 from pareto.sweep.plan import QUICK as EFFORT
@@ -69,6 +66,7 @@ class FakeWorkers:
     lost: bool = False
     shown: list[str] = field(default_factory=list)
     sent: list[tuple[object, ...]] = field(default_factory=list)
+    images: list[int] = field(default_factory=list)
 
     def facts(self) -> dict[str, dict[str, Any]]:
         return self.hosts
@@ -127,7 +125,9 @@ def measure(
     workers: FakeWorkers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Measure:
     """The profile of a small model on a testbed of stand-ins, and what is printed meanwhile."""
-    monkeypatch.setattr(model_profiles, "prepare", lambda name, _: name)
+    monkeypatch.setattr(
+        model_profiles, "prepare", lambda name, asked: workers.images.append(asked.images) or name
+    )
 
     def run(bed: Any = None, *, fresh: bool = False, spares_s: float | None = None, **options: Any):
         monkeypatch.setattr(backend_costs, "Ends", lambda *_: FakeEnds())
@@ -154,23 +154,12 @@ def test_every_device_is_measured_at_every_batch_size(workers: FakeWorkers, meas
     assert (edge.cpu, server.cpu, server.device, server.threads) == (0.5, 1.0, "cuda:0", 2)
     assert workers.shares == {EDGE: 0.5, SERVER: 1.0}
     assert workers.sent == [(NAME, True)], "each host runs all units"
+    assert workers.images == [4], "one batch is prepared"
     assert (kept.is_new, profile.hosts[EDGE]["peak_flops"], len(profile.points)) == (True, 1e9, POINTS)
     assert profile.flops.sum() > 0
     assert ago(profile, profile.hosts).endswith(" s")
     read = model_profile.read(kept.folder)
     assert (read.points, read.graph_digest) == (profile.points, profile.graph_digest)
-
-
-def test_backends_are_timed_without_a_profile_and_with_a_usual_one(measure: Measure) -> None:
-    shaper = FakeShaper()
-    kept, _ = measure(bed_of(remotes(), is_local=True, shaper=shaper))
-    assert shaper.applied == [Profile("none"), USUAL, Profile("none")]
-    assert [cost.backend for cost in kept.profile.backends] == ["tcp", "rpc"]
-    bare, slowed = kept.profile.cost("edge-server", "rpc").parts
-    assert bare.link_s.tolist() == [0.0] * THOROUGH.payloads
-    assert slowed.link_s == pytest.approx(0.01 + 8 / GOODPUT * bare.payload_bytes / 100e6)
-    tcp = measure(bed_of(remotes(), is_local=False), fresh=True)[0].profile.cost("edge-server", "tcp")
-    assert tcp.link_s == pytest.approx(0.002 + 8 * tcp.payload_bytes / 8e6)
 
 
 def test_energy_is_that_of_a_run_where_there_is_a_sensor(workers: FakeWorkers, measure: Measure) -> None:
@@ -404,10 +393,3 @@ def test_a_model_that_is_not_there_costs_no_testbed(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(profiling, "testbed_of", lambda *_, **__: pytest.fail("it was built"))
     with pytest.raises(UserError, match="nosuch"):
         profiling.make_or_reuse(console(), sweep(model="nosuch", testbed="local"), tmp_path)
-
-
-def test_one_batch_of_images_is_prepared(measure: Measure, monkeypatch: pytest.MonkeyPatch) -> None:
-    prepare = Mock(side_effect=lambda name, wanted: name)
-    monkeypatch.setattr(model_profiles, "prepare", prepare)
-    measure(batch_size="1,8")
-    assert [call.args[1].images for call in prepare.call_args_list] == [8]
