@@ -17,7 +17,7 @@ from pareto.analysis.advice.lacking import lacking
 from pareto.analysis.advice.observed import needed
 from pareto.analysis.comparing import bjontegaard
 from pareto.analysis.comparing.paired import COLUMNS, paired
-from pareto.analysis.comparing.sentences import sides, start_up, verdicts
+from pareto.analysis.comparing.sentences import rates, sides, start_up, verdicts
 from pareto.analysis.costs import allocators, overhead
 from pareto.analysis.figures.look import UNCERTAINTIES, USUAL, WIDTHS_IN, Look
 from pareto.analysis.fronts import answer, energy, quality
@@ -256,7 +256,7 @@ def find(
         codecs=[
             *verdicts(with_codecs),
             *quality.sentences(rows),
-            *bjontegaard.sentences(delta_rates),
+            *rates(delta_rates),
         ],
         engines=[
             *verdicts(with_engines),

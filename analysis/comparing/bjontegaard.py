@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
 from itertools import combinations
 from typing import Any
 
@@ -13,7 +12,7 @@ import pandas as pd
 from scipy.interpolate import PchipInterpolator
 
 from pareto.analysis.fronts.indicators import nondominated
-from pareto.analysis.fronts.quality import GROUP, WORDS, codec_name, is_none
+from pareto.analysis.fronts.quality import GROUP, is_none
 from pareto.analysis.runs.points import AT_WORK, NONE
 from pareto.analysis.statistics.samples import OUTSIDE, Floats
 
@@ -109,20 +108,3 @@ def _compared(curves: list[Floats], seed: int) -> dict[str, Any]:
         return row | {"note": "no interval: too few images"}
     ends = np.quantile(100 * drawn, [OUTSIDE, 1 - OUTSIDE])
     return row | dict(zip(("rate_low_percent", "rate_high_percent"), ends, strict=True))
-
-
-def sentences(rates: pd.DataFrame) -> Iterator[str]:
-    """Yield a line for each pair of codecs."""
-    for row in rates.to_dict("records"):
-        quality, rate, low = (
-            WORDS.get(str(row["accuracy_of"]), "accuracy"),
-            row["rate_percent"],
-            row["rate_low_percent"],
-        )
-        sure = f"95 %: {low:+.0f} to {row['rate_high_percent']:+.0f} %" if low == low else row["note"]
-        told = (
-            f"{abs(rate):.0f} % {'more' if rate > 0 else 'fewer'} bytes for the same {quality} ({sure}), from "
-            f"{100 * row['accuracy_from']:.1f} to {100 * row['accuracy_to']:.1f} % (Bjontegaard's delta rate)"
-        )
-        told = f"no delta rate, as their {quality} does not overlap" if math.isnan(rate) else told
-        yield f"{row['model']}, {codec_name(row['other'])} against {codec_name(row['first'])}: {told}"

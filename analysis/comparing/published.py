@@ -107,12 +107,11 @@ _OF_FIGURES = ["says", "source", "condition", "cell", "column", "published", "ou
 def beside(runs: Runs, published: Published) -> Beside:
     """Set some runs beside what is published. Raises UserError for folders or columns that are not there."""
     rounds = pooled(in_every_codec(competing(load(runs))))
-    rows = cells(rounds)
-    rounds = rounds[stands(rounds)]
+    rows, by_cell = cells(rounds), rounds[stands(rounds)].groupby(CELL, dropna=False, observed=True)
     conclusions = [
         each.model_dump(exclude={"better", "than"}) | row
         for each in published.conclusions
-        for row in _judged(each, rows, rounds) or [{"condition": "", "verdict": ABSENT}]
+        for row in _judged(each, rows, by_cell) or [{"condition": "", "verdict": ABSENT}]
     ]
     fronts = [each.model_dump() | row for each in published.fronts for row in _fronts(each, rows)]
     figures = [
@@ -134,7 +133,7 @@ def _conditions(rows: pd.DataFrame, where: str) -> Iterator[tuple[str, pd.DataFr
         yield condition_title(of_condition.iloc[0]), of_condition
 
 
-def _judged(conclusion: Conclusion, rows: pd.DataFrame, rounds: pd.DataFrame) -> list[dict[str, Any]]:
+def _judged(conclusion: Conclusion, rows: pd.DataFrame, by_cell: Any) -> list[dict[str, Any]]:
     """A row for each condition that has cells of both sides, corrected for their number."""
     column, sign = significance.MEASURES[conclusion.by], 1 if conclusion.by == "latency" else -1
     found: list[dict[str, Any]] = []
@@ -151,14 +150,9 @@ def _judged(conclusion: Conclusion, rows: pd.DataFrame, rounds: pd.DataFrame) ->
             row["verdict"] = SAME
             continue
         # The figures of both cells in the rounds that both have.
-        own = [rounds[rounds[CELL].eq(cell[CELL]).all(axis=1)].groupby(ROUND) for cell in (best, other)]
-        pairs = (
-            pd.concat([each[column].median() for each in own], axis=1, join="inner")
-            .dropna()
-            .to_numpy(float)
-            .T
-        )
-        differences = significance.relative(*map(pd.Series, pairs)).to_numpy(float)
+        own = [by_cell.get_group(tuple(cell[CELL])).groupby(ROUND)[column].median() for cell in (best, other)]
+        pairs = pd.concat(own, axis=1, join="inner", keys=["better", "than"]).dropna()
+        differences = significance.relative(pairs["better"], pairs["than"]).to_numpy(float)
         (row["p_value"],) = significance.signed_rank(differences[None, :])
         row |= {"rounds": len(differences), "wins": int((sign * differences > 0).sum())}
     p_values = significance.holm([row.get("p_value", np.nan) for row in found])
@@ -177,10 +171,8 @@ def _fronts(front: Front, rows: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """Yield the two fronts of each condition: ours by the medians."""
     for condition, known in _conditions(rows, front.where):
         figures = known[[*significance.MEASURES.values()]].to_numpy(float).T
-        ours, measured = (
-            [*known.loc[nondominated(*figures), "point"]],
-            {*known.loc[known["rounds"] > 0, "point"]},
-        )
+        ours = [*known.loc[nondominated(*figures), "point"]]
+        measured = {*known.loc[known["rounds"] > 0, "point"]}
         points = {"published": front.points, "ours": ours}
         points["both"] = [point for point in front.points if point in ours]
         points["unmeasured"] = [point for point in front.points if point not in measured]

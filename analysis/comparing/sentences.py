@@ -16,7 +16,7 @@ from jinja2 import Environment, StrictUndefined
 from jinja2.environment import TemplateModule
 
 from pareto.analysis.comparing.paired import ALL, SIDES
-from pareto.analysis.fronts.quality import codec_name
+from pareto.analysis.fronts.quality import WORDS, codec_name
 from pareto.analysis.naming import condition_title, count, transport, unusual
 from pareto.analysis.runs.points import CONDITION, EAGER, of_role
 from pareto.analysis.statistics import significance
@@ -112,6 +112,14 @@ def start_up(stages: pd.DataFrame) -> Iterator[str]:
             for host, each in rows.groupby("host", observed=True)["engine_s"]
         ]
         yield _said("built", model=model, engine=engine, hosts=hosts)
+
+
+def rates(delta_rates: pd.DataFrame) -> Iterator[str]:
+    """Yield a line for each pair of codecs, from the frame of `analysis.comparing.bjontegaard.delta_rates`."""
+    for row in delta_rates.to_dict("records"):
+        first, other = (codec_name(row[name]) for name in ("first", "other"))
+        quality = WORDS.get(str(row["accuracy_of"]), "accuracy")
+        yield _said("rate", row=row, first=first, other=other, quality=quality)
 
 
 def conclusions(points: pd.DataFrame, fronts: pd.DataFrame) -> Iterator[str]:

@@ -14,18 +14,9 @@ import pandas as pd
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.analysis.comparing.between_runs import (
-    APART,
-    DOUBTFUL,
-    Comparison,
-    changes,
-    compare,
-    differences,
-    numbers,
-    settings,
-)
+from pareto.analysis.comparing import between_runs
+from pareto.analysis.comparing.between_runs import DOUBTFUL, Comparison, changes, compare, differences
 from pareto.analysis.runs.load import load
-from pareto.analysis.runs.manifest import manifest
 from pareto.protocol.errors import UserError
 from tests.unit.example_run import PAYLOAD_KIB, trials, with_energy, write
 
@@ -119,7 +110,7 @@ def test_what_is_not_valid_has_no_say_and_is_counted(tmp_path: Path) -> None:
     marked = compared(tmp_path, a, [row | spoilt if off else row for row, off in zip(b, is_off, strict=True)])
     pd.testing.assert_frame_equal(marked.differences, clean)
     assert marked.differences.set_index("point").loc["3", "other_rounds"] == 7
-    assert marked.notes == [f"B: 1 of {8 * POINTS} trials are not valid and do not count", APART]
+    assert marked.notes == [f"B: 1 of {8 * POINTS} trials are not valid and do not count", between_runs.APART]
 
 
 def test_a_figure_that_one_run_lacks_is_in_no_sentence(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
@@ -175,7 +166,7 @@ def test_runs_without_anything_in_common(tmp_path: Path, snapshot: SnapshotAsser
 
 def test_points_in_words() -> None:
     several = (["10", "2", "3", "4"], ["7", "8"], ["3+10", "3+7"], ["0"])
-    assert list(map(numbers, several)) == ["2 to 4, 10", "7, 8", "3+7, 3+10", "0"]
+    assert list(map(between_runs.numbers, several)) == ["2 to 4, 10", "7, 8", "3+7, 3+10", "0"]
 
 
 def test_engines_are_compared_each_with_itself_or_one_of_each_run_which_is_said(tmp_path: Path) -> None:
@@ -330,7 +321,7 @@ def changed(*path: Any, value: Any) -> dict[str, Any]:
 
 
 def told(other: dict[str, Any], first: dict[str, Any] = MANIFEST) -> list[str]:
-    return settings(first, other, {"net"}, {"wifi"})
+    return between_runs.settings(first, other, {"net"}, {"wifi"})
 
 
 SESSION = ("sessions", 0)
@@ -381,12 +372,3 @@ def test_another_seed_is_no_doubt(snapshot: SnapshotAssertion) -> None:
     lines = told(*seeded[::-1])
     assert not any(line.startswith(DOUBTFUL) for line in lines)
     assert lines == snapshot
-
-
-@pytest.mark.parametrize("text", [None, "{broken", '{"sessions": "?", "models": [], "sweep": {"trials": 8}}'])
-def test_a_manifest_that_is_missing_broken_or_older(tmp_path: Path, text: str | None) -> None:
-    a, b = (write(tmp_path / name, trials(rounds=1, run=name)) for name in "ab")
-    (b / "manifest.json").unlink() if text is None else (b / "manifest.json").write_text(text)
-    is_older = text is not None and "models" in text
-    (line,) = settings(manifest(a), manifest(b), {"mobilenetv2"}, {"200ms-5mbit"})
-    assert line.startswith("A and B: nothing recorded" if is_older else f"{DOUBTFUL}B has no manifest")

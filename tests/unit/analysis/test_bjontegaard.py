@@ -11,7 +11,8 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.analysis.comparing import bjontegaard
-from pareto.analysis.comparing.bjontegaard import COLUMNS, best, delta_rate, delta_rates, family, sentences
+from pareto.analysis.comparing.bjontegaard import COLUMNS, best, delta_rate, delta_rates, family
+from pareto.analysis.comparing.sentences import rates as sentences
 from pareto.analysis.fronts.front import front
 from tests.unit.example_codecs import trials
 
