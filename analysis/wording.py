@@ -60,11 +60,8 @@ def sent(row: Mapping[Hashable, Any], input_type: str = "") -> str:
         return ""
     sends = f"sends {nbytes(row['payload_bytes'])}"
     if str(row.get("codec") or "none") == "none":
-        return (
-            f"{sends} of {' and '.join(input_type.rsplit(', ', 1))}"
-            if points == {0} and input_type
-            else sends
-        )
+        of = f" of {' and '.join(input_type.rsplit(', ', 1))}" if points == {0} and input_type else ""
+        return f"{sends}{of}"
     wire, accuracy = (float(row.get(name, math.nan)) for name in ("wire_bytes", "accuracy"))
     if not math.isnan(wire):
         sends = f"sends {nbytes(wire)} for {nbytes(row['payload_bytes'])}"

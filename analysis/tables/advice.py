@@ -12,7 +12,7 @@ from rich.text import Text
 from pareto.analysis.advice.advise import Advice, sentence
 from pareto.analysis.advice.advise import title as workload_title
 from pareto.analysis.advice.crossovers import DELAYS_S, RATES_BPS
-from pareto.analysis.naming import ANY_NOTE, NONE, backend_name, point_label
+from pareto.analysis.naming import ANY_NOTE, NONE, point_label
 from pareto.analysis.prediction.predicted import FRONT, RULES, behind
 from pareto.analysis.statistics.significance import MEASURES
 from pareto.analysis.tables.report import NAMED, points
@@ -93,15 +93,12 @@ def predicted_table(rows: pd.DataFrame) -> Table:
     few = front.iloc[sorted({round(place * step) for place in range(min(MOST, len(front)))})]
     shown = pd.concat([few, rows[rows["chosen_by"] != FRONT]])
     off = {f"{name}_off": shown[of] * shown[f"{name}_error"] for name, of in MEASURES.items()}
-    shown, time = shown.assign(**off), times(float(shown["latency_s"].max()))
+    shown, made = shown.assign(**off), points(shown)
     columns = [
         Column("split", [*shown["chosen_by"].astype("str")], look={"no_wrap": True}),
-        Column("backend", [*shown["backend"].map(backend_name)]),
-        Column("point", [*shown["point"].astype("str")], kind="point"),
-        Column("name", [*shown["point_name"].astype("str")], look={"min_width": 8}),
-        numbers(shown, "latency", "latency_s", *time),
-        numbers(shown, "±", "latency_off", *time),
-        numbers(shown, "images", "throughput_ips", "/s"),
+        *(made[name] for name in ("backend", "point", "name", "latency")),
+        numbers(shown, "±", "latency_off", *times(float(shown["latency_s"].max()))),
+        made["images"],
         numbers(shown, "±", "throughput_off", "/s"),
     ]
     notes = {

@@ -45,7 +45,8 @@ from pareto.analysis.tables.table import (
 
 MOST_ROWS = 24
 """The most points of which all are shown: beyond it, those that are on a front or that an answer names."""
-WIDTH = 80
+WIDTH, NAME = 80, 10
+"""Characters of a line, and of a point's name that is not cut."""
 MOST_WHOLE = 24
 """Characters of a condition's cell that is never broken."""
 NAMED = 3
@@ -64,14 +65,18 @@ NOTES = {
     "sure": "sure = probability of being on the front",
 }
 """The meanings of columns, by their names."""
-_LINE = {"a": ("a_s", "a_{}_s", "ms", 1e3), "b": ("b_s_per_byte", "b_{}_s_per_byte", "ms/MB", 1e9)}
-"""By the head of a coefficient its column, those of its interval, its unit, and how many make one of the frame's."""
-_REST = (
+_OVERHEAD: tuple[tuple[Any, ...], ...] = (
+    ("points", "points", "", 0),
+    ("a", "a_s", "ms", 2, 1e3),
+    ("95 %", "a_{}_s", "ms", 2, 1e3),
+    ("b", "b_s_per_byte", "ms/MB", 2, 1e9),
+    ("95 %", "b_{}_s_per_byte", "ms/MB", 2, 1e9),
     ("headers", "headers_s_per_byte", "ms/MB", 2, 1e9),
     ("resid.", "residual_s", "ms", 2, 1e3),
     ("eff", "latency_efficiency", "%", 1, 100),
     ("TCP", "goodput_efficiency", "%", 1, 100),
 )
+"""The columns of a backend's line, as `numbers` takes them."""
 _OF_TESTBEDS = (
     "latency, throughput = how much more its rounds have than those of the others of equal hardware (the median over "
     "models and networks)",
@@ -104,7 +109,7 @@ def points(
     marks = rows["on_front"].astype(bool).map({True: "*", False: " "}) if "on_front" in rows else ""
     chain = len(hosts(str(rows["point"].iloc[0]))) if len(rows) else 2
     steps = [short_step(step, chain) or UNKNOWN for step in rows.get("bound_by", ())]
-    sured = [sureness(share) for share in rows[sure]]
+    sured = [sureness(share) for share in rows.get(sure, ())]
     columns = {
         "backend": Column("backend", [*rows["backend"].map(backend_name)]),
         "point": Column("point", [*(rows["point"].astype("str") + marks)], kind="point"),
@@ -154,7 +159,7 @@ def overview(
     columns = _fitting(_condition_columns(shown, apart) | known)
     has_front, unsure = bool(allowed["on_front"].any()), allowed["probability_all"].isna().all()
     # Where nothing crosses, a cell stands for several codecs, and its trials are in the row of each.
-    left_out = int(front.drop_duplicates([*BUT_CODEC, "backend", "point"])["left_out"].sum())
+    left_out = int(each_once(front)["left_out"].sum())
     notes = {
         "simulated: nothing of this was measured": simulated,
         f"{len(shown)} of {len(measured)} points are shown{which}": len(shown) < len(measured),
@@ -232,9 +237,8 @@ def why_empty(rows: pd.DataFrame, objectives: Sequence[str], where: str) -> str:
 def chosen_points(rows: pd.DataFrame, most: int = MOST_ROWS) -> tuple[pd.DataFrame, str]:
     """The rows that are shown, in their order; and which these are, unless all."""
     # Categories and texts alike: in the order in which every table has the conditions.
-    ordered = rows.assign(at=rows.groupby(CONDITION, dropna=False).ngroup()).sort_values(
-        ["at", "latency_s"], kind="stable"
-    )
+    placed = rows.assign(at=rows.groupby(CONDITION, dropna=False).ngroup())
+    ordered = placed.sort_values(["at", "latency_s"], kind="stable")
     if len(ordered) <= most:
         return ordered, ""
     place = ordered.groupby("at").cumcount()
@@ -250,8 +254,8 @@ def _condition_columns(rows: pd.DataFrame, apart: Sequence[str]) -> dict[str, Co
     made = {}
     for place, name in enumerate(apart):
         # What stands left of it changes too: else a codec would seem to be of the network above.
-        begins = ~rows[apart[: place + 1]].astype("str").eq(rows[apart[: place + 1]].astype("str").shift())
-        cells = [*rows[name].astype("str").where(begins.any(axis=1), "")]
+        texts = rows[apart[: place + 1]].astype("str")
+        cells = [*texts[name].where(texts.ne(texts.shift()).any(axis=1), "")]
         # A name gives way before a setup is broken in the middle of a word.
         whole = {"no_wrap": True} if max(map(len, cells), default=0) <= MOST_WHOLE else {}
         made[name] = Column(_HEADS[name], cells, look=whole)
@@ -262,14 +266,8 @@ def _fitting(columns: dict[str, Column]) -> dict[str, Column]:
     """The columns that say something, without those that give way where a line has no room for all."""
     columns = {name: column for name, column in columns.items() if column.says_something}
     for names in _GIVE_WAY:
-        lengths = (
-            [
-                10 if name == "name" else max(map(len, column.cells), default=0),
-                *map(len, (column.head, column.unit)),
-            ]
-            for name, column in columns.items()
-        )
-        if sum(1 + max(each) for each in lengths) < WIDTH:
+        widths = [min(column.width, NAME if name == "name" else WIDTH) for name, column in columns.items()]
+        if sum(widths) + len(widths) < WIDTH:
             break
         columns = {name: column for name, column in columns.items() if name not in names}
     return columns
@@ -292,33 +290,27 @@ def overhead_tables(rows: pd.DataFrame) -> list[Table]:
 
 def overhead_columns(rows: pd.DataFrame) -> list[Column]:
     """The points of each line, its coefficients with their intervals, TCP's headers, and what is left."""
-    columns = [numbers(rows, "points", "points", digits=0)]
-    for head, (of, ends, unit, scale) in _LINE.items():
-        hidden = rows["note"].fillna("").str.contains(NOISE[of], regex=False)
-        shown = numbers(rows, head, of, unit, scale=scale)
-        values = zip(shown.values, hidden, strict=True)
-        columns += [
-            replace(shown, values=["noise" if is_hidden else value for value, is_hidden in values]),
-            numbers(rows, "95 %", ends, unit, scale=scale),
-        ]
-    return columns + [numbers(rows, *of) for of in _REST]
+    columns = {of: numbers(rows, head, of, *rest) for head, of, *rest in _OVERHEAD}
+    for of, why in NOISE.items():
+        known = zip(columns[of].values, rows["note"].fillna(""), strict=True)
+        values = ["noise" if why in note else value for value, note in known]
+        columns[of] = replace(columns[of], values=values)
+    return list(columns.values())
 
 
 def _of_overhead(rows: pd.DataFrame) -> dict[str, bool]:
     has_line = rows["residual_s"].notna().any()
+    hidden = rows["note"].fillna("").str.contains("|".join(NOISE.values()))
     few = (rows["points"] < MIN_POINTS) | (rows["payloads"] < MIN_PAYLOADS)
+    least = f"fewer than {MIN_PAYLOADS} payloads, no interval with fewer than {MIN_POINTS} points"
     return {
         "latency over its bound = a + b x bytes, of payload and result": has_line,
         "headers = what TCP's headers make of b": rows["headers_s_per_byte"].notna().any(),
         "resid. = median distance from the line": has_line,
         "eff = share of the physical bound, median": True,
         "TCP = of that at TCP's goodput": rows["goodput_efficiency"].notna().any(),
-        "noise: hidden by the noise of the rounds": rows["note"]
-        .fillna("")
-        .str.contains("|".join(NOISE.values()))
-        .any(),
-        f"no line through fewer than {MIN_PAYLOADS} payloads, "
-        f"no interval with fewer than {MIN_POINTS} points": few.any(),
+        "noise: hidden by the noise of the rounds": hidden.any(),
+        f"no line through {least}": few.any(),
     }
 
 

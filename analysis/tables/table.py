@@ -42,6 +42,10 @@ class Column:
         return [written(value, self.digits) for value in self.values]
 
     @property
+    def width(self) -> int:
+        return max(map(len, (self.head, self.unit, *self.cells)))
+
+    @property
     def says_something(self) -> bool:
         return bool(set(self.cells) - {"", UNKNOWN})
 

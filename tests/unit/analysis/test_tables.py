@@ -136,6 +136,13 @@ def test_accuracy_among_the_objectives_says_which_it_is(labels: dict[str, Any], 
     assert f"accuracy ({said} images)" in words(*of_each(front(codecs(rounds=1, **labels), asked), asked))
 
 
+def test_what_was_left_out_is_counted_once_and_of_every_codec() -> None:
+    """Where nothing crosses one trial stands for both codecs; where something does, each has its own."""
+    data = codecs(codecs=("none", "int8"), rounds=3)
+    data.loc[(data["round"] == 1) & data["point"].isin(["1", "4"]), "status"] = "failed"
+    assert "3 trials left out" in words(overview(front(data)))
+
+
 @pytest.fixture(scope="module")
 def comparison(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     """B takes a tenth less at odd points, lacks rpc, and was made with other settings."""
