@@ -194,7 +194,7 @@ def in_every_codec(trials: pd.DataFrame) -> pd.DataFrame:
     """
     rows, own = trials, trials["codec"].astype("str")
     if STANDS_FOR in rows:
-        meant = rows[STANDS_FOR].astype("str")
+        meant = rows[STANDS_FOR].astype("str").fillna("")
         meant = meant.where(meant != "", own)
         if meant.ne(own).any():
             named = {names: names.split(BETWEEN) for names in meant.unique()}
