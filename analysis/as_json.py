@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from pareto.analysis.advice.ranking import CHOICE
 from pareto.analysis.advice.rivals import beside
 from pareto.analysis.runs.points import CONDITION
 from pareto.basics.escaping import spelled
@@ -88,16 +89,16 @@ def of_comparison(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def of_advice(advice: Advice, sentence: str, notes: list[str]) -> dict[str, Any]:
+def of_advice(advice: Advice, notes: list[str]) -> dict[str, Any]:
     """The findings of `advise`: the sentence, every point from the best on, and where another is better."""
     ranked = advice.ranking
     return {
-        "answer": sentence,
+        "answer": str(advice),
         "model": advice.title,
         "network": advice.network,
         "best_for": advice.objective,
         "where": advice.where,
-        "choices": ranked.choices,
+        "choices": ranked.choices[CHOICE],
         "better_elsewhere": [
             {
                 "along": switch.along,
@@ -106,7 +107,7 @@ def of_advice(advice: Advice, sentence: str, notes: list[str]) -> dict[str, Any]
                 "low": switch.low,
                 "high": switch.high,
                 "extrapolated": switch.extrapolated,
-                "place": ranked.by_cell[switch.cell].place,
+                "place": ranked.choices["place"].loc[switch.cell],
             }
             for switch in ranked.crossovers
         ],

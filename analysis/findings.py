@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,9 @@ from typing import Any
 import pandas as pd
 
 from pareto.analysis import tails
-from pareto.analysis.advice import codecs
-from pareto.analysis.advice.advise import Answer, answers
-from pareto.analysis.advice.lacking import lacking
+from pareto.analysis.advice.answers import Answer, answers, of_codecs
 from pareto.analysis.advice.observed import needed
+from pareto.analysis.advice.rivals import lacking
 from pareto.analysis.comparing import bjontegaard
 from pareto.analysis.comparing.paired import COLUMNS, paired
 from pareto.analysis.comparing.sentences import rates, sides, start_up, verdicts
@@ -152,6 +151,11 @@ class Findings:
         return f"{stand or 'none'} of {count(len(known), 'answer')} stand{'s' * (stand == 1)}; open: {named}"
 
     @property
+    def joined(self) -> Joined:
+        """The runs and what was read of them."""
+        return Joined(self.runs, self.trials, self.stages, [], self.struck)
+
+    @property
     def answered(self) -> pd.DataFrame:
         """A row for each condition and answer that it has: `sure`, whether that point is the best with 95 % or more."""
         known = [each for each in self.answers if isinstance(each, Answer)]
@@ -207,7 +211,9 @@ def find(
     rivals, front = competing(trials), with_struck(rows, trials, known.struck)
     backends, drifts = paired(rivals), stability.drifts(rivals)
     step("finding where to cut, and from what link speed on elsewhere")
-    ordered = competing(needed(trials)).sort_values("netem", kind="stable")  # as in every table
+    # In the order of every table.
+    ordered = competing(needed(trials)).sort_values("netem", kind="stable")
+    in_order = replace(known, trials=ordered, stages=stages)
     profiles, unread = compared.profiles_of(folders, options.profiles)
     prediction = compared.compared(front, profiles, manifests)
     apart = testbeds.differences(trials)
@@ -240,8 +246,8 @@ def find(
         where=where,
         prediction=prediction,
         answers=[
-            *answers(ordered, stages, manifests, where=where, front=rows, struck_off=known.struck),
-            *codecs.sentences(ordered, stages, manifests, known.struck),
+            *answers(in_order, where, rows),
+            *of_codecs(in_order),
         ],
         doubts=[
             *compared.faults(prediction),

@@ -14,6 +14,7 @@ from pareto.remote.link.units import digits_of, nbytes, percent
 EDGE = "all on the edge"
 SERVER = "all on the server"
 KEEP = "keep everything on the edge"
+FORMS = ("place", "order", "doing")
 ALONE = {"edge-only": "the edge alone", "server-only": "the server alone"}
 """The networks that are none: a single host was measured, which stands where others have the edge."""
 
@@ -23,30 +24,34 @@ def more(share: float, comparative: str, multiple: str) -> str:
     return f"{percent(share)} {comparative}" if share < 1 else f"{digits_of(1 + share, 2)} times {multiple}"
 
 
-def place(row: Mapping[Hashable, Any]) -> str:
-    """Where the model is cut: `all on the edge`, `all on the server`, or `7 (features.6)`; over what, by what codec and
-    engine.
+def forms(row: Mapping[Hashable, Any]) -> dict[str, str]:
+    """Where the model is cut, over what, by what codec and engine: as a `place`, as advice (`order`), as what is done
+    (`doing`); and the host that has it all: its `end`, `EDGE` or `SERVER`, empty for a cut.
     """
-    by = f" by {row['engine']}" if row.get("engine") else ""
-    if row["payload_bytes"] == 0:
-        return f"{ALONE.get(str(row.get('netem')), EDGE)}{by}"
     over = f" over {row['backend']}" if row["backend"] != NONE else ""
-    codec = str(row.get("codec") or "none")
-    over += (f" with {codec}" if codec != "none" else "") + by
-    if set(cuts(row["point"])) == {0}:
-        return f"{SERVER}{over}"
+    codec = str(row.get("codec") or NONE)
+    over += f" with {codec}" if codec != NONE else ""
     name = str(row["point_name"] or "")
     named = f" ({name})" if name and name != row["point"] else ""
-    return f"{row['point']}{named}{over}"
+    end, at = "", f"{row['point']}{named}"
+    said = at, f"cut at {at}", f"a cut at {at}"
+    if row["payload_bytes"] == 0:
+        end, over, alone = EDGE, "", ALONE.get(str(row.get("netem")))
+        said = (alone,) * 3 if alone else (EDGE, KEEP, KEEP.replace("keep", "keeping"))
+    elif set(cuts(row["point"])) == {0}:
+        end, said = SERVER, (SERVER, "send the input to the server", "sending the input to the server")
+    over += f" by {row['engine']}" if row.get("engine") else ""
+    return {"end": end} | {form: f"{text}{over}" for form, text in zip(FORMS, said, strict=True)}
+
+
+def place(row: Mapping[Hashable, Any]) -> str:
+    """`all on the edge`, `all on the server over tcp`, or `7 (features.6) over tcp with int8 by onnx`."""
+    return forms(row)["place"]
 
 
 def order(row: Mapping[Hashable, Any]) -> str:
     """Advice: `keep everything on the edge`, `send the input to the server over tcp`, `cut at 7 (a.6) over tcp`."""
-    where = place(row)
-    for begin, instead in ((EDGE, KEEP), (SERVER, "send the input to the server")):
-        if where.startswith(begin):
-            return f"{instead}{where.removeprefix(begin)}"
-    return f"cut at {where}"
+    return forms(row)["order"]
 
 
 def sent(row: Mapping[Hashable, Any], input_type: str = "") -> str:
@@ -69,12 +74,6 @@ def sent(row: Mapping[Hashable, Any], input_type: str = "") -> str:
         return sends
     word = WORDS.get(str(row.get("accuracy_of")), "accuracy")
     return f"{sends}, {word} {'not measured' if math.isnan(accuracy) else f'{percent_of(accuracy)} %'}"
-
-
-def doing(row: Mapping[Hashable, Any]) -> str:
-    """A placement: `keeping everything on the edge`, `sending the input to the server`, `a cut at 7 (a.6)`."""
-    verb, _, rest = order(row).partition(" ")
-    return {"keep": "keeping", "send": "sending", "cut": "a cut"}[verb] + f" {rest}"
 
 
 def interval(low: float, high: float, say: Callable[[float], str]) -> str:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,17 +13,15 @@ from pareto.analysis.naming import backends
 from pareto.analysis.prediction.network import Network
 from pareto.analysis.runs.points import (
     AT_WORK,
+    BUT_CODEC,
     CONDITION,
-    NO_CODEC,
     SETTLED,
     STANDS_FOR,
     TRIAL,
-    in_every_codec,
-    nothing_crosses,
+    cuts,
     order,
     pooled,
     round_of,
-    work_names,
 )
 from pareto.analysis.runs.standing import stands
 from pareto.analysis.statistics.samples import Bools, Floats, Ints
@@ -34,35 +31,22 @@ WORKLOAD = [name for name in CONDITION if name != "netem"]
 """Columns that are the same for all points that advice chooses from; the network is what it is about."""
 OVER_CODECS = [name for name in WORKLOAD if name != "codec"]
 """The same where it chooses a codec, too."""
-OVER_ENGINES = [name for name in WORKLOAD if name != "engine"]
-"""The same where it chooses an engine."""
 WORK = "work"
 """The column of the engines at work (`runs.points.work_names`), if advice chooses one; else empty text."""
 CELL = ["codec", "engine", "backend", "point"]
 """Columns that tell the cells of one workload apart. `engine` is empty text where advice chooses none."""
 KEPT = (
     *("edge_s", "serialize_s", "server_s", "payload_bytes", "wire_bytes", "result_bytes"),
-    *(
-        "top1",
-        "top1_images",
-        "agreement",
-        "agreement_images",
-        "output_error",
-        quality.MEAN_IOU,
-        quality.MAP50,
-    ),
+    *("top1", "top1_images", "agreement", "agreement_images", "output_error"),
+    *(quality.MEAN_IOU, quality.MAP50),
     *("edge_rss_bytes", "edge_peak_rss_bytes", "server_rss_bytes", "server_peak_rss_bytes"),
 )
 """Figures of a cell that do not depend on the network."""
-NEEDED = list(
-    dict.fromkeys(
-        [
-            *("status", "point_name", "testbed", *TRIAL, WORK, STANDS_FOR),
-            *(*quality.MARKS.values(), "latency_s", "network_s", "throughput_ips"),
-            *("latency_bound_s", "throughput_bound_ips", "in_flight", *KEPT),
-        ]
-    )
-)
+_TEXTS = (STANDS_FOR, WORK, *quality.MARKS.values())
+NEEDED = [
+    *("status", "point_name", "testbed", *TRIAL, *_TEXTS, "latency_s", "network_s", "throughput_ips"),
+    *("latency_bound_s", "throughput_bound_ips", "in_flight", *KEPT),
+]
 """The columns of a trial that are kept: half a million rows of all of them are half a gigabyte."""
 CLEARLY = 1.5
 """The step that bounds the throughput takes so many times as long as the others. Where two are near each other both
@@ -72,6 +56,30 @@ MIN_ROUNDS = 3
 MOST_ROUNDS = 100
 """More rounds are taken together with those that follow: thousands take long and tell no more."""
 MEASURES = ["latency_s", "throughput_ips", "work_s", "overhead_s", "stage_s", "period_s", "filling"]
+
+
+def needed(trials: pd.DataFrame, *also: str) -> pd.DataFrame:
+    """The trials, with the columns that advice looks at and these ones, as far as they have them; and with what crosses
+    at their points where they failed before they knew: it is the same in every network.
+    """
+    trials = trials[[name for name in dict.fromkeys((*NEEDED, SETTLED, *also)) if name in trials]]
+    columns = trials.columns.intersection(["payload_bytes", "result_bytes", "wire_bytes"])
+    if not (lacking := trials[columns].isna()).any(axis=None):
+        return trials
+    same = [name for name in (*BUT_CODEC, "codec", "point") if name in trials and name != "netem"]
+    known = trials.groupby(same, dropna=False, observed=True)[[*columns]].transform("min")
+    return trials.assign(**{name: trials[name].where(~lacking[name], known[name]) for name in columns})
+
+
+def is_chain(rows: pd.DataFrame) -> bool:
+    """Whether points of some rows have several cuts, one for each link."""
+    return any(len(cuts(point)) > 1 for point in rows["point"].unique())
+
+
+def linked(trials: pd.DataFrame, networks: Mapping[str, Network]) -> pd.DataFrame:
+    """The trials, with the figures of their profile's network; NaN where that is not known."""
+    links = [vars(of) for of in networks.values()]
+    return trials.join(pd.DataFrame(links, [*networks], [*Network.__annotations__], "float64"), on="netem")
 
 
 @dataclass(frozen=True)
@@ -114,12 +122,10 @@ class Observed:
         counts = pd.DataFrame(self.present).groupby(self.stratum).sum()
         return np.asarray(counts.where(counts > 0).min().fillna(0).astype("int64"))
 
-    def at(self, profile: str) -> Observed:
-        """The measurements at this profile alone."""
-        return replace(self, trials=self.trials[self.trials["netem"] == profile])
-
-    def without(self, profile: str) -> Observed:
-        return replace(self, trials=self.trials[self.trials["netem"] != profile])
+    def at(self, profile: str, *, without: bool = False) -> Observed:
+        """The measurements at this profile alone, or at all others; at every profile, if it is empty text."""
+        at = self.trials["netem"] == profile
+        return replace(self, trials=self.trials[at != without]) if profile else self
 
     def medians(self, measure: str, *, by_round: bool = False) -> Floats:
         """The medians of cells over all rounds and profiles, or of each round alone: rounds x cells. NaN: none.
@@ -135,63 +141,30 @@ class Observed:
 
     def together(self) -> Observed:
         """The same with at most about `MOST_ROUNDS` rounds, each the medians of several of one stratum."""
-        rounds = len(self.stratum)
+        rounds, strata = len(self.stratum), list[int]()
         if rounds <= MOST_ROUNDS:
             return self
-        parts: list[Ints] = []
+        block = np.zeros(rounds, dtype=np.int64)
         for stratum in np.unique(self.stratum):
             members = np.flatnonzero(self.stratum == stratum)
             most = max(MIN_ROUNDS, MOST_ROUNDS * len(members) // rounds)
-            parts += np.array_split(members, min(len(members), most))
-        block = np.repeat(np.arange(len(parts)), [len(part) for part in parts])[
-            np.argsort(np.concatenate(parts))
-        ]
+            for part in np.array_split(members, min(len(members), most)):
+                block[part] = len(strata)
+                strata.append(stratum)
         of_block = self.trials.assign(round=block[self.trials["round"]])
         groups = of_block.groupby(["round", "netem", "repeat", "cell"], sort=False)
-        trials = groups[MEASURES].median().reset_index()
-        return replace(self, trials=trials, stratum=self.stratum[[part[0] for part in parts]])
-
-
-def needed(trials: pd.DataFrame, *also: str) -> pd.DataFrame:
-    """The trials, with the columns that advice looks at as far as they have them, and with these ones."""
-    return trials[[name for name in dict.fromkeys((*NEEDED, SETTLED, *also)) if name in trials]]
-
-
-def workloads(
-    trials: pd.DataFrame, *, over_codecs: bool = False, over_engines: bool = False
-) -> Iterator[pd.DataFrame]:
-    """The trials of each workload, valid or not, in their order; the columns that advice looks at.
-
-    over_codecs, over_engines: those of all codecs, or engines, are one workload; each trial keeps its setup. An engine
-    that changes the results is a workload of its own unless all codecs are one, so that none wins by its losses.
-    """
-    wanted = trials.reindex(columns=[*NEEDED, *([SETTLED] if SETTLED in trials else [])])
-    if over_codecs:
-        wanted["codec"] = wanted["codec"].astype("str").where(~nothing_crosses(wanted), NO_CODEC)
-    else:
-        wanted = in_every_codec(wanted)
-    by: list[Any] = OVER_CODECS if over_codecs else WORKLOAD
-    if over_engines:
-        engine = wanted["engine"].astype("str")
-        changing = quality.is_none(wanted["codec"]) & wanted["output_error"].gt(quality.SAME_OUTPUT)
-        apart = engine.where(engine.isin([] if over_codecs else engine[changing].unique()), "")
-        by = [apart if name == "engine" else name for name in by]
-    for _, rows in wanted.groupby(by, dropna=False, sort=False, observed=True):
-        several = over_engines and rows["engine"].nunique() > 1
-        yield rows.assign(**{WORK: work_names(rows) if several else ""})
+        return replace(self, trials=groups[MEASURES].median().reset_index(), stratum=np.array(strata))
 
 
 def observe(trials: pd.DataFrame, stages: pd.DataFrame, networks: Mapping[str, Network]) -> Observed:
-    """The valid trials of one workload, of any number of runs and profiles; there must be one at least.
-
-    Takes the frames of `analysis.runs.load`. Runs older than `stages.csv` have the medians of the latency phase in
-    place of the better mean of both.
+    """The measurements in the trials of one workload, of which one at least must be valid; frames of
+    `analysis.runs.load`. Runs older than `stages.csv` have the medians of the latency phase in place of the better mean
+    of both.
     """
     # Columns first, rows then: the other way round, all that is measured would be copied.
     columns = [*NEEDED, *([AT_WORK] if AT_WORK in trials else [])]
     ok = trials.reindex(columns=columns)[stands(trials, "latency") & trials["latency_s"].notna()]
-    for name in (STANDS_FOR, WORK, *quality.MARKS.values()):
-        ok[name] = ok[name].astype(object).fillna("").astype("str")
+    ok = ok.assign(**{name: ok[name].astype(object).fillna("").astype("str") for name in _TEXTS})
     stages, ok = pooled(stages, ok), pooled(ok)
     # Keys may be categories, which take no new value.
     texts = ["testbed", "point_name", *(name for name in TRIAL if name not in ("batch_size", "round"))]
@@ -201,13 +174,7 @@ def observe(trials: pd.DataFrame, stages: pd.DataFrame, networks: Mapping[str, N
     ok["wire_bytes"] = ok["wire_bytes"].fillna(ok["payload_bytes"])
     ok["stage_s"] = _slowest(ok, stages)
     ok["work_s"] = ok["latency_s"] - ok["network_s"].where(crosses, 0.0)
-    links = pd.DataFrame.from_dict(
-        {name: vars(networks[name]) for name in ok["netem"].unique() if name in networks},
-        orient="index",
-        columns=list(vars(Network(0.0, 1.0))),
-        dtype="float64",
-    )
-    ok = ok.join(links, on="netem")
+    ok = linked(ok, networks)
     out_s, back_s = 8 * ok["wire_bytes"] / ok["rate_bps"], 8 * ok["result_bytes"] / ok["rate_back_bps"]
     carried_s = ok["delay_s"] + ok["delay_back_s"] + (out_s + back_s) / GOODPUT
     ok["overhead_s"] = (ok["network_s"] - carried_s).where(crosses)
@@ -229,32 +196,27 @@ def observe(trials: pd.DataFrame, stages: pd.DataFrame, networks: Mapping[str, N
 
 def _slowest(ok: pd.DataFrame, stages: pd.DataFrame) -> pd.Series:
     """The time of the slowest stage of each trial, the better of both phases."""
+    slowest = ok[["edge_s", "server_s"]].max(axis=1)
     if stages.empty:
-        return ok[["edge_s", "server_s"]].max(axis=1)
+        return slowest
     keys = [name for name in ("testbed", *TRIAL) if name in stages]
     best = stages.groupby(keys, observed=True)["best_s"].max().rename("best").reset_index()
     # The stages are those of the codec that was measured.
     measured = ok.assign(codec=ok[AT_WORK]) if AT_WORK in ok else ok
-    slowest = measured[keys].merge(best, how="left", on=keys)["best"].set_axis(ok.index)
-    return slowest.fillna(ok[["edge_s", "server_s"]].max(axis=1))
+    return measured[keys].merge(best, how="left", on=keys)["best"].set_axis(ok.index).fillna(slowest)
 
 
 def _cells(ok: pd.DataFrame) -> tuple[pd.DataFrame, Ints]:
     """The cells, and the number of each trial's cell."""
     groups = ok.groupby(["codec", WORK, "backend", "point"])
-    cells = groups[[*KEPT]].median()
-    cells.insert(0, "point_name", groups["point_name"].max())
-    cells.insert(1, STANDS_FOR, groups[STANDS_FOR].max())
+    cells = groups[["point_name", STANDS_FOR]].max().join(groups[[*KEPT]].median())
     for name in quality.MARKS.values():
         cells[name] = groups[name].max().where(groups[name].nunique() == 1, "")
     cells = cells.reset_index().rename(columns={WORK: "engine"})
-    same = ok.head(1)[WORKLOAD].to_dict("records")[0]
-    own = {name: cells.pop(name) for name in ("codec", "engine")}
-    for place, name in enumerate(WORKLOAD):
-        cells.insert(place, name, own.get(name, same[name]))
-    cells = quality.with_quality(cells.assign(rounds=1)).drop(columns="rounds")
+    same = {name: ok[name].iloc[0] for name in WORKLOAD if name not in cells}
+    cells = quality.with_quality(cells.assign(**same, rounds=1)).drop(columns="rounds")
     # tcp first, as everywhere.
-    later = cells["backend"].map({name: place for place, name in enumerate(backends(cells))})
-    keys = cells.assign(place=order(cells["point"]), later=later)
+    later = {name: place for place, name in enumerate(backends(cells))}
+    keys = cells.assign(place=order(cells["point"]), later=cells["backend"].map(later))
     ordered = keys.sort_values(["place", "later", "codec", "engine"], kind="stable").index
     return cells.loc[ordered].reset_index(drop=True), np.argsort(ordered)[groups.ngroup().to_numpy()]

@@ -1,39 +1,38 @@
 """Predictions of points in networks where they were not measured: stages as measured, links by arithmetic.
 
-The arithmetic is `analysis.prediction.formula`; what the backend adds is a + b x bytes. The idea of predicting a
-split's time from its stages and the network is that of Kang et al., "Neurosurgeon", ASPLOS 2017; here the stages are
-measured, not modelled, and so is what the backend adds (a, b). How well predictions do is tested where the truth was
-measured (`validate`).
+The arithmetic is `analysis.prediction.formula`; what the backend adds is a + b x bytes. A split's time is predicted
+from its stages and the network as by Kang et al., "Neurosurgeon", ASPLOS 2017; here the stages are measured, not
+modelled, and so is what the backend adds (a, b). How well that does is tested (`validate`).
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from pareto.analysis.advice.observed import Observed, observe, workloads
+from pareto.analysis.advice.observed import Observed, is_chain
 from pareto.analysis.costs import MIN_PAYLOADS, slope
 from pareto.analysis.prediction import formula
-from pareto.analysis.prediction.compared import Errors
+from pareto.analysis.prediction.compared import OBJECTIVES, Errors
 from pareto.analysis.prediction.formula import Conditions, Payloads, Values
-from pareto.analysis.prediction.network import Network, networks
-from pareto.analysis.runs.points import NONE, cuts
-from pareto.analysis.runs.standing import stands
-from pareto.analysis.statistics.noise import Floors, floor_of
+from pareto.analysis.prediction.network import Network
+from pareto.analysis.runs.points import NONE
 from pareto.analysis.statistics.samples import Bools, Floats, Ints
 from pareto.protocol.constants import MOST_IN_FLIGHT
-from pareto.protocol.errors import UserError
 
 PAIRS = 20_000_000
 """Slopes that are in memory at once."""
+SAME, CLOSE, OTHER = "same", "close", "other"
+"""A prediction names the point measured best; another whose interval overlaps or is not known; another."""
+COLUMNS = [
+    *("netem", "delay_s", "rate_bps", "objective", "point", "backend", "measured", "low", "high"),
+    *("predicted_point", "predicted_backend", "measured_there", "behind_percent", "prediction"),
+]
 
 
 @dataclass(frozen=True)
@@ -43,6 +42,9 @@ class Predictor:
     payload_bytes: what crosses, after the codec. work_s: stages and serialization. overhead_s: a + b x bytes; NaN where
     the backend's is not known. stage_s: seconds a batch that the slowest stage takes when it bounds. filling: the share
     of TCP's goodput that transfers reach when the link does. The scales differ from 1 where it is `anchored`.
+
+    Conditions are those of `Network`, by name: numbers or arrays that go together; for a predictor by rounds those
+    arrays end in an axis of length 1.
     """
 
     cells: pd.DataFrame
@@ -57,42 +59,32 @@ class Predictor:
     latency_scale: Values = 1.0
     throughput_scale: Values = 1.0
 
-    def latency_s(
-        self, delay_s: Values, rate_bps: Values, delay_back_s: Values = 0.0, rate_back_bps: Values = math.inf
-    ) -> Floats:
-        """Seconds with one request in flight: the conditions' shape x cells.
+    def latency_s(self, **conditions: Values) -> Floats:
+        """Seconds with one request in flight: the conditions' shape x cells."""
+        network_s = formula.carrying_s(*self._on_link(conditions)) + self.overhead_s
+        return np.asarray(
+            self.latency_scale * (self.work_s + np.where(self.payload_bytes > 0, network_s, 0.0))
+        )
 
-        Conditions are one-way delays (s) and rates on the wire (bit/s), numbers or arrays that go together; for a
-        predictor by rounds those arrays end in an axis of length 1.
-        """
-        carried_s = formula.carrying_s(*self._on_link(delay_s, rate_bps, delay_back_s, rate_back_bps))
-        network_s = np.where(self.payload_bytes > 0, carried_s + self.overhead_s, 0.0)
-        return np.asarray(self.latency_scale * (self.work_s + network_s))
-
-    def throughput_ips(
-        self, delay_s: Values, rate_bps: Values, delay_back_s: Values = 0.0, rate_back_bps: Values = math.inf
-    ) -> Floats:
+    def throughput_ips(self, **conditions: Values) -> Floats:
         """Images a second with as many requests in flight as the runs had: shapes as in `latency_s`."""
-        payloads, link = self._on_link(delay_s, rate_bps, delay_back_s, rate_back_bps)
-        link_s = formula.occupied_s(payloads, link) / self.filling
-        latency_s = self.latency_s(delay_s, rate_bps, delay_back_s, rate_back_bps)
+        payloads, link = self._on_link(conditions)
+        link_s, latency_s = formula.occupied_s(payloads, link) / self.filling, self.latency_s(**conditions)
         period_s = formula.period_s(payloads, self.stage_s, link_s, latency_s, self.in_flight)
         return np.asarray(self.throughput_scale * self.batch_size / period_s)
 
-    def _on_link(self, *conditions: Values) -> tuple[Payloads, Conditions]:
+    def _on_link(self, conditions: Mapping[str, Values]) -> tuple[Payloads, Conditions]:
         """The bytes that each cell puts on the one link between two hosts, and its conditions."""
         payloads = Payloads(self.payload_bytes[..., None], self.result_bytes[..., None])
-        return payloads, Conditions(*(np.asarray(value)[..., None, None] for value in conditions))
+        return payloads, Conditions(
+            **{n: np.asarray(each)[..., None, None] for n, each in conditions.items()}
+        )
 
     def cost(self, objective: str, **conditions: Values) -> Floats:
-        """The cost, to be least: seconds of latency, or seconds an image (`throughput`). Unknown is inf.
-
-        `conditions`: those of `latency_s`, by name. Raises `UserError` for another objective.
-        """
-        if objective not in ("latency", "throughput"):
-            raise UserError(f"advice is for latency or throughput, not {objective!r}")
-        of_latency = objective == "latency"
-        cost = self.latency_s(**conditions) if of_latency else 1 / self.throughput_ips(**conditions)
+        """The cost, to be least: seconds of latency, or seconds an image (`throughput`). Unknown is inf."""
+        cost = (
+            self.latency_s(**conditions) if objective == "latency" else 1 / self.throughput_ips(**conditions)
+        )
         return np.where(np.isnan(cost), np.inf, cost)
 
     def anchored(self, network: Network, latency_s: Floats, throughput_ips: Floats) -> Predictor:
@@ -104,7 +96,7 @@ class Predictor:
         conditions, known = vars(network), np.isfinite(throughput_ips)
         latency = latency_s / self.latency_s(**conditions)
         period_s = self.batch_size / throughput_ips
-        link_s = formula.occupied_s(*self._on_link(*conditions.values())) / self.filling
+        link_s = formula.occupied_s(*self._on_link(conditions)) / self.filling
         by_stage = self.stage_s >= link_s
         scaled = replace(
             self,
@@ -153,68 +145,32 @@ def predictor(observed: Observed, *, by_round: bool = False) -> Predictor:
     )
 
 
-def predictors(
-    trials: pd.DataFrame, stages: pd.DataFrame, manifests: Sequence[Mapping[str, Any]]
-) -> list[Predictor]:
-    """A predictor for each workload (model, batch size, codec, depth, setup) of two hosts that is `advisable`."""
-    known, result = networks(manifests), []
-    for rows in workloads(trials):
-        with suppress(UserError):
-            result.append(predictor(observe(advisable(rows, known), stages, known)))
-    return result
-
-
-def advisable(trials: pd.DataFrame, known: Mapping[str, Network]) -> pd.DataFrame:
-    """The valid trials of one workload. Raises `UserError`, one line, where nothing can be predicted from them."""
-    model = trials["model"].iloc[0]
-    ok = trials[stands(trials, "latency") & trials["latency_s"].notna()]
-    if ok.empty:
-        raise UserError(f"{model}: no valid trial among {len(trials)}: nothing to advise from")
-    if any(len(cuts(point)) > 1 for point in ok["point"].unique()):
-        raise UserError(
-            f"{model}: a chain of hosts was measured: advice on chains is by a model profile (--profile)"
-        )
-    if not set(ok["netem"].unique()) & set(known):
-        raise UserError(
-            f"{model}: no profile of a constant delay and rate was measured "
-            f"({', '.join(sorted(ok['netem'].unique()))}): nothing to predict from"
-        )
-    return ok
-
-
 def as_measured(observed: Observed, *, by_round: bool = False) -> Predictor:
     """A predictor of what was measured at the profiles of `observed`, in any network: where no arithmetic holds."""
-    latency_s, throughput_ips = (
-        observed.medians(name, by_round=by_round) for name in ("latency_s", "throughput_ips")
-    )
+    latency_s, ips = (observed.medians(name, by_round=by_round) for name in OBJECTIVES.values())
     batch_size, nothing = int(observed.cells["batch_size"].iloc[0]), np.zeros(len(observed.cells))
-    stage_s, none = batch_size / throughput_ips, np.zeros_like(latency_s)
-    return Predictor(observed.cells, batch_size, MOST_IN_FLIGHT, nothing, nothing, latency_s, none, stage_s)
+    stage_s = batch_size / ips
+    return Predictor(
+        observed.cells, batch_size, MOST_IN_FLIGHT, nothing, nothing, latency_s, nothing, stage_s
+    )
 
 
-def best_on_grid(predictor: Predictor, delays_s: Floats, rates_bps: Floats, objective: str) -> Ints:
-    """The best cell (row of `predictor.cells`) at each delay (rows) and rate (columns); the way back is not shaped."""
-    rows = _on_grid(predictor, delays_s, rates_bps, objective)
-    return np.array([costs.argmin(axis=-1) for costs in rows], dtype=np.int64)
-
-
-def margin_on_grid(predictor: Predictor, delays_s: Floats, rates_bps: Floats, objective: str) -> Floats:
-    """The share of the best cell's cost by which the best of another point is behind it, at each delay (rows) and
-    rate (columns); inf where there is one point.
+def on_grid(
+    predictor: Predictor, delays_s: Floats, rates_bps: Floats, objective: str
+) -> tuple[Ints, Floats, Floats]:
+    """At each delay (rows) and rate (columns) the best cell (row of `predictor.cells`), its cost, and the share of that
+    by which the best of another point is behind (inf where there is one point). The way back is not shaped.
     """
     of_point = list(predictor.cells.groupby("point", observed=True).indices.values())
-    rows = []
-    for costs in _on_grid(predictor, delays_s, rates_bps, objective):
-        best = np.stack([costs[..., cells].min(axis=-1) for cells in of_point], axis=-1)
-        two = np.partition(best, 1, axis=-1)[..., :2] if len(of_point) > 1 else best * [1.0, np.inf]
-        rows.append(two[..., 1] / two[..., 0] - 1)
-    return np.array(rows)
-
-
-def _on_grid(predictor: Predictor, delays_s: Floats, rates_bps: Floats, objective: str) -> Iterator[Floats]:
-    """Costs of rates x cells, delay by delay: with hundreds of cells, all at once would take gigabytes."""
+    best, least, behind = [], [], []
+    # Delay by delay: with hundreds of cells, all costs at once would take gigabytes.
     for delay_s in delays_s:
-        yield predictor.cost(objective, delay_s=np.full(len(rates_bps), delay_s), rate_bps=rates_bps)
+        costs = predictor.cost(objective, delay_s=np.full(len(rates_bps), delay_s), rate_bps=rates_bps)
+        best.append(costs.argmin(axis=-1))
+        least.append(costs.min(axis=-1))
+        points = np.sort([costs[..., cells].min(axis=-1) for cells in of_point], axis=0)
+        behind.append(points[1] / points[0] - 1 if len(points) > 1 else np.full(len(rates_bps), np.inf))
+    return np.array(best), np.array(least), np.array(behind)
 
 
 def _overhead_s(observed: Observed, by_round: bool) -> Floats:
@@ -255,34 +211,6 @@ def _of_backend(values: Floats, backend: npt.NDArray[Any]) -> Floats:
     return result
 
 
-class Ensemble:
-    """One workload's predictors: from all its rounds, and from each alone (rounds x cells).
-
-    `blocks`: the rounds, of very many several together. floor: by column, what identical treatments differ by.
-    """
-
-    def __init__(self, observed: Observed, floors: Floors) -> None:
-        self.observed, self.blocks = observed, observed.together()
-        self.floor = floor_of(floors, {**observed.cells.iloc[0], "engine": ""})
-
-    @cached_property
-    def predicted(self) -> tuple[Predictor, Predictor]:
-        """Predictors from all profiles, for any network."""
-        return predictor(self.observed), predictor(self.blocks, by_round=True)
-
-    def measured(self, profile: str, network: Network | None) -> tuple[Predictor, Predictor]:
-        """Predictors that give at `network`, this profile, what was measured there; in any network, if it is None."""
-
-        def made(observed: Observed, by_round: bool) -> Predictor:
-            there = observed.at(profile)
-            if network is None:
-                return as_measured(there, by_round=by_round)
-            figures = (there.medians(name, by_round=by_round) for name in ("latency_s", "throughput_ips"))
-            return self.predicted[by_round].anchored(network, *figures)
-
-        return made(self.observed, False), made(self.blocks, True)
-
-
 @dataclass(frozen=True)
 class Validation:
     """The errors of predictions, by objective, over the points that cross the link.
@@ -298,7 +226,7 @@ class Validation:
 
     def spread(self, objective: str) -> float:
         """The model's error, as a standard deviation; NaN where nothing is known of how it does elsewhere."""
-        return self.errors[objective].spread if self.held_out and objective in self.errors else np.nan
+        return self.errors[objective].spread if self.held_out else np.nan
 
 
 def validate(observed: Observed) -> Validation:
@@ -306,16 +234,68 @@ def validate(observed: Observed) -> Validation:
 
     Points where nothing crosses are not tested: no network is in them.
     """
-    held_out = len(observed.profiles) > 1
-    off: dict[str, list[Floats]] = {"latency": [], "throughput": []}
-    crossing = observed.cells["backend"].ne(NONE).to_numpy()
-    for profile in observed.profiles:
-        network, there = vars(observed.networks[profile]), observed.at(profile)
-        central = predictor(observed.without(profile) if held_out else observed)
-        off["latency"].append((central.latency_s(**network) / there.medians("latency_s") - 1)[crossing])
-        ips = there.medians("throughput_ips")
-        off["throughput"].append((central.throughput_ips(**network) / ips - 1)[crossing])
+    profiles, crossing = observed.profiles, observed.cells["backend"].ne(NONE).to_numpy()
+    held_out = len(profiles) > 1
+    off: dict[str, list[Floats]] = {objective: [] for objective in OBJECTIVES}
+    for profile in profiles:
+        central = predictor(observed.at(profile, without=True) if held_out else observed)
+        there, network = observed.at(profile), vars(observed.networks[profile])
+        for objective, column in OBJECTIVES.items():
+            predicted = getattr(central, column)(**network)
+            off[objective].append((predicted / there.medians(column) - 1)[crossing])
     errors = {objective: np.concatenate(each) for objective, each in off.items()}
     tested = int(np.isfinite(errors["latency"]).sum())
     by_objective = {objective: Errors.of(each) for objective, each in errors.items()}
-    return Validation(held_out, len(observed.profiles), tested, by_objective)
+    return Validation(held_out, len(profiles), tested, by_objective)
+
+
+def best(
+    rows: pd.DataFrame, known: Mapping[str, Network], predictor: Predictor | None = None
+) -> pd.DataFrame:
+    """One row a profile and objective (`latency`, `throughput`), of one model, batch size, codec and depth.
+
+    `rows`: of `analysis.fronts.front.front`, of two hosts; profiles that are not in `known` are left out, as are points
+    that are not `feasible`. Columns `COLUMNS`:
+
+    - delay_s: what the profile adds to a round trip, both ways. rate_bps: edge to server, inf without a limit.
+    - point, backend: the best median; backend is empty where nothing crosses, as all do the same there. measured, low,
+      high: that median (s or images/s) and its 95 % interval, NaN where there is none.
+    - predicted_point, predicted_backend: the best at that network by `predictor`; empty without one. measured_there:
+      what was measured at that point, NaN if it was not; behind_percent: how much worse that is than the best.
+    - prediction: `SAME`, `CLOSE` or `OTHER`; empty without a predictor.
+    """
+    if is_chain(rows):
+        return pd.DataFrame(columns=COLUMNS)
+    rows = rows[rows["feasible"].astype(bool) & rows["netem"].isin([*known])]
+    rows, made = rows.astype(dict.fromkeys(("netem", "point", "backend"), "str")), []
+    for objective, column in OBJECTIVES.items():
+        figures = {column.replace("_", f"_{end}_"): end for end in ("low", "high")} | {column: "measured"}
+        each = rows.dropna(subset=[column]).rename(columns=figures)
+        worse = 1 if objective == "latency" else -1  # the power of a figure by which less is better
+        first = each.loc[(each["measured"] ** worse).groupby(each["netem"], sort=False).idxmin()]
+        links = [known[netem] for netem in first["netem"]]
+        first = first.assign(
+            objective=objective,
+            delay_s=[link.delay_s + link.delay_back_s for link in links],
+            rate_bps=[link.rate_bps for link in links],
+            **dict.fromkeys(("predicted_point", "predicted_backend", "prediction"), ""),
+        )
+        if predictor is not None and links:
+            numbers = [int(predictor.cost(objective, **vars(link)).argmin()) for link in links]
+            cells = predictor.cells[["point", "backend"]].iloc[numbers].set_axis(first.index)
+            of_cell = each.set_index(["netem", "point", "backend"])[["measured", "low", "high"]]
+            named = pd.MultiIndex.from_frame(cells.assign(netem=first["netem"])[of_cell.index.names])
+            there = of_cell[~of_cell.index.duplicated()].reindex(named).set_axis(first.index)
+            apart = there["low"] > first["high"] if worse == 1 else there["high"] < first["low"]
+            cases = (first[["point", "backend"]] == cells).all(axis=1), apart | there["measured"].isna()
+            first = first.assign(
+                predicted_point=cells["point"],
+                predicted_backend=cells["backend"],
+                measured_there=there["measured"],
+                behind_percent=100 * (there["measured"] ** worse / first["measured"] ** worse - 1),
+                prediction=np.select(cases, (SAME, OTHER), CLOSE),
+            )
+        made.append(first.reindex(columns=COLUMNS))
+    both = pd.concat(made)
+    profiles = {name: place for place, name in enumerate(rows["netem"].unique())}
+    return both.sort_values("netem", key=lambda of: of.map(profiles), kind="stable", ignore_index=True)

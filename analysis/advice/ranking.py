@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from pareto.analysis.advice.crossovers import Crossover, crossovers, named_points
 from pareto.analysis.advice.observed import CELL, KEPT, MIN_ROUNDS
-from pareto.analysis.advice.predict import Ensemble
-from pareto.analysis.advice.rivals import Rival, Tried, sentence
+from pareto.analysis.advice.rivals import located, lost, rivals, sentence, unsure_along
+from pareto.analysis.advice.workload import Workload
 from pareto.analysis.fronts import quality
+from pareto.analysis.fronts.cells import BOUNDS
 from pareto.analysis.fronts.where import Where
 from pareto.analysis.naming import count
 from pareto.analysis.prediction.network import UNSHAPED, Network
-from pareto.analysis.runs.points import NONE, cuts
-from pareto.analysis.statistics import posterior, significance
-from pareto.analysis.statistics.samples import Bools, Floats
-from pareto.analysis.wording import EDGE, SERVER, doing, order, place, sent
+from pareto.analysis.runs.manifest import input_type
+from pareto.analysis.runs.points import NONE, competing, cuts
+from pareto.analysis.statistics import posterior
+from pareto.analysis.statistics.samples import Floats
+from pareto.analysis.statistics.significance import MEASURES, median_intervals
+from pareto.analysis.wording import EDGE, SERVER, forms, sent
 from pareto.protocol.errors import UserError
 from pareto.remote.link.units import duration
 
@@ -35,248 +37,192 @@ EVEN = 0.5
 """If they have less probability together, naming them would say nothing."""
 
 
-@dataclass(frozen=True)
-class Choice:
-    """A point in the wanted network: seconds and images/s from all rounds, with 95 % intervals (NaN: too few).
-
-    The intervals are those of the median of what each round by itself says, widened by what the probability knows
-    besides: the noise floor, and how far predictions are off (NaN where that is not known). Where nothing crosses there
-    is no backend and no codec. engine: empty where there is one. probability: of being the best (`ranking`); NaN where
-    none holds. place, order, doing, sent: in words (`analysis.wording`).
-    """
-
-    codec: str
-    engine: str
-    backend: str
-    point: str
-    point_name: str
-    place: str
-    order: str
-    doing: str
-    sent: str
-    latency_s: float
-    latency_low_s: float
-    latency_high_s: float
-    throughput_ips: float
-    throughput_low_ips: float
-    throughput_high_ips: float
-    probability: float
-
-    @property
-    def end(self) -> str:
-        """The words for the host that has the whole model, `EDGE` or `SERVER`; empty text for a cut."""
-        return EDGE if self.backend == NONE else SERVER if set(cuts(self.point)) == {0} else ""
-
-    def behind(self, best: Choice, objective: str) -> float:
-        """The share of the best's latency by which it takes longer, or of its throughput that it lacks."""
-        if objective == "latency":
-            return self.latency_s / best.latency_s - 1
-        return 1 - self.throughput_ips / best.throughput_ips
-
-    @property
-    def sureness(self) -> str:
-        """`sure 71 %`: how probably it is the best; empty where no probability holds."""
-        return "" if math.isnan(self.probability) else f"sure {self.probability:.0%}".replace("%", " %")
-
-    def figure(self, objective: str) -> str:
-        """Latency or throughput in words: `41 ms`, `38 images/s`."""
-        return duration(self.latency_s) if objective == "latency" else f"{self.throughput_ips:.3g} images/s"
+CHOICE = [
+    *("codec", "engine", "backend", "point", "point_name", "place", "order", "doing", "sent"),
+    *("latency_s", "latency_low_s", "latency_high_s"),
+    *("throughput_ips", "throughput_low_ips", "throughput_high_ips", "probability"),
+]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Ranking:
-    """`choices`, best first; the same in the order to which the crossovers' `cell` refers: `by_cell`.
+    """The points in the wanted network.
+
+    choices: one row a point, best first: `CHOICE`, and more in words; the crossovers' `cell` is in its index. Seconds
+    and images/s are from all rounds, with 95 % intervals (NaN: too few rounds) of the median of what each round by
+    itself says, widened by what the probability knows besides: the noise floor, and how far predictions are off.
+    Where nothing crosses there is no backend. engine: empty where there is one. place, order, doing, end, sent: of
+    `analysis.wording`. probability: of being the best (`ranking`), NaN where none holds; sureness: `sure 71 %`, or
+    empty text. figure: `41 ms`, `38 images/s`.
 
     rounds: of the best. profile: the measured one that the figures are of, empty if they are predicted. unsure: why no
     probability is stated. unmeasured: which of `all on the server` and `all on the edge` were not tried. rivals: what
-    was tried, has no valid trial, and could be better. unsure_along: along what (`rate`, `delay`) another point than
-    the ranked ones could be better somewhere.
+    was tried, has no valid trial, and could be better (`analysis.advice.rivals.rivals`). unsure_along: along what
+    (`rate`, `delay`) another point than the ranked ones could be better somewhere.
     """
 
-    choices: tuple[Choice, ...]
-    by_cell: tuple[Choice, ...]
-    crossovers: tuple[Crossover, ...]
+    choices: pd.DataFrame
+    crossovers: Sequence[Crossover]
     profile: str
     rounds: int
     unsure: str
-    unmeasured: tuple[str, ...] = ()
-    rivals: tuple[Rival, ...] = ()
-    unsure_along: frozenset[str] = frozenset()
+    unmeasured: Sequence[str]
+    rivals: pd.DataFrame
+    unsure_along: frozenset[str]
 
     @property
-    def best(self) -> Choice:
-        return self.choices[0]
+    def best(self) -> pd.Series:
+        return self.choices.iloc[0]
 
     @property
     def sure(self) -> str:
         """`sure`, `likely`, `a toss-up`, or empty text: no probability holds."""
-        p = self.best.probability
+        p = self.best["probability"]
         if math.isnan(p) or self.unsure:
             return ""
         return "sure" if p >= SURE else "likely" if p >= LIKELY else TOSS_UP
 
     @property
-    def contenders(self) -> tuple[Choice, ...]:
+    def contenders(self) -> pd.DataFrame:
         """The likeliest, until they hold the best with `SURE` together; `NAMED` at most, the best among them."""
-        # Not known (NaN) is not above 0.
-        others = [choice for choice in self.choices[1:] if choice.probability > 0]
-        contenders, total = [self.best], self.best.probability
-        for choice in sorted(others, key=lambda choice: -choice.probability)[: NAMED - 1]:
-            if total >= SURE:
-                break
-            contenders.append(choice)
-            total += choice.probability
-        return tuple(contenders)
+        first, others = self.best["probability"], self.choices["probability"].iloc[1:]
+        likely = others[others > 0].sort_values(ascending=False, kind="stable")[: NAMED - 1]
+        before = first + likely.cumsum().shift(fill_value=0.0)
+        return self.choices.loc[[self.choices.index[0], *likely[before < SURE].index]]
 
 
 def ranking(
-    ensemble: Ensemble,
+    workload: Workload,
     network: Network | None,
-    objective: str,
+    objective: str = "latency",
     where: str = "",
     profile: str = "",
-    among: Collection[tuple[str, ...]] | None = None,
-    *,
-    model_errors: Mapping[str, float] | None = None,
-    seed: int = 0,
-    input_type: str = "",
-    tried: Tried | None = None,
+    among: pd.MultiIndex | None = None,
+    engine: str = "",
 ) -> Ranking:
-    """All points that satisfy `where` in this network, and are `among` these (`analysis.advice.observed.CELL`), if that
-    is given.
+    """The points of a workload that satisfy `where` in this network, or, if it is given, that are `among` the cells
+    (`analysis.advice.observed.CELL`) that do; of this `engine`, if one is given.
 
-    With `profile`, the name of one that is this network, the figures are those measured there. Crossovers are those of
-    the predictions where these put the same point first here; else of a model scaled to what was measured; without a
-    network there are none. tried: all trials that were made here, valid or not: where a point without a valid one could
-    be better by its bound, no probability of being the best holds.
+    With `profile`, the name of one that is this network, the figures are those measured there, of what no search struck
+    off there. Crossovers are those of the predictions where these put the same point first here; else of a model scaled
+    to what was measured; without a network there are none. Where a point without a valid trial could be better by its
+    bound, no probability of being the best holds.
 
     Probabilities are of draws of what each point may take in truth (`analysis.statistics.posterior`): by what each
-    round by itself says, by the run's noise floor, and, where it is predicted, by the objective's own of
-    `model_errors`, a standard deviation (NaN: not known, and no probability is stated). Raises `UserError`.
+    round by itself says, by the run's noise floor, and, where it is predicted, by how far predictions are off
+    (`Validation.spread`; where that is not known, none is stated). Raises `UserError`.
     """
-    conditions = vars(network or UNSHAPED)
-    models = ensemble.measured(profile, network) if profile else ensemble.predicted
-    observed, blocks = ensemble.observed, ensemble.blocks
-    there, blocks_there = (each.at(profile) if profile else each for each in (observed, blocks))
-    rounds = there.rounds
-    figures = {name: getattr(models[0], name)(**conditions) for name in significance.MEASURES.values()}
-    known = (rounds > 0) & np.isfinite(models[0].cost(objective, **conditions))
-    kept = np.flatnonzero(known & _feasible(observed.cells.assign(**figures), where))
-    if among is not None:
-        cells = observed.cells.loc[kept, CELL].itertuples(index=False, name=None)
-        kept = kept[[cell in among for cell in cells]]
-    if not len(kept):
+    conditions, observed = vars(network or UNSHAPED), workload.observed
+    predictor, by_round = workload.at(profile)
+    rounds, costs = observed.at(profile).rounds, predictor.cost(objective, **conditions)
+    here, struck = workload.rows, workload.struck
+    if profile:
+        here, struck = (rows[rows["netem"] == profile] for rows in (here, struck))
+    else:  # In another network than the measured ones all that is known of a point is what its link takes.
+        here, struck = here.drop(columns=[*BOUNDS]), struck.assign(how="")
+    here = here[here["engine"] == engine] if engine else here
+    cells, is_kept = pd.MultiIndex.from_frame(observed.cells[CELL]), (rounds > 0) & np.isfinite(costs)
+    if among is None:
+        # The constraint may be on what is known of any cell.
+        unknown = [name for name in {*KEPT, *quality.COLUMNS} if observed.cells[name].isna().all()]
+        figures = {name: getattr(predictor, name)(**conditions) for name in MEASURES.values()}
+        is_kept &= Where.parse(where).holds(observed.cells.assign(**figures).drop(columns=unknown))
+    else:
+        is_kept &= cells.isin(among)
+    if profile:  # In other networks what was struck off here may be best.
+        left = located(competing(here), workload.rows)[CELL].astype("str").drop_duplicates()
+        is_kept &= cells.isin(pd.MultiIndex.from_frame(left))
+    if not is_kept.any():
         raise UserError(
             f"no point satisfies {where!r} here" if where else "no valid point satisfies what is asked"
         )
-    central, by_round = (model.only(kept) for model in models)
-    present, rounds = blocks_there.present[:, kept], rounds[kept]
-    costs = central.cost(objective, **conditions)
-    is_exact = central.cells["backend"].eq(NONE).to_numpy() | bool(profile)
-    errors = dict.fromkeys(significance.MEASURES, 0.0) | dict(model_errors or {})
-    spreads = {
-        name: np.hypot(ensemble.floor.shares.get(column, 0.0), np.where(is_exact, 0.0, errors[name]))
-        for name, column in significance.MEASURES.items()
-    }
-    rivals: list[Rival] = []
-    if tried is not None:
-        least = float(costs.min())
-        rivals = tried.rivals(least if objective == "latency" else 1 / least, objective)
-    shares = np.full(len(kept), np.nan)
-    if not rivals and np.isfinite(spreads[objective]).all():
-        of_rounds = by_round.cost(objective, **conditions)
-        of_rounds = np.where(present & np.isfinite(of_rounds), of_rounds, np.nan)[:, :, None]
-        points, floor = central.cells["point"].to_numpy(), spreads[objective][:, None]
-        draws = posterior.draws(of_rounds, points, floor, costs[:, None], seed=seed)
-        if draws is not None:
-            shares = draws.stated(best_shares(draws.values[:, :, 0]))
-    shares = np.where(rounds >= MIN_ROUNDS, shares, np.nan)
-    rows = central.cells.assign(probability=shares)
-    for name, column in significance.MEASURES.items():
-        middle, of_rounds = (getattr(model, column)(**conditions) for model in (central, by_round))
-        ends = significance.median_intervals(np.where(present & np.isfinite(of_rounds), of_rounds, np.nan).T)
-        rows[column] = middle
-        for sign, which, end in zip((-1, 1), ("low", "high"), ends, strict=True):
+    kept = np.flatnonzero(is_kept)
+    predictor, by_round, costs, rounds = predictor.only(kept), by_round.only(kept), costs[kept], rounds[kept]
+    best, present = int(np.argmin(costs)), workload.blocks.at(profile).present[:, kept]
+
+    of_latency, known = objective == "latency", {profile: network} if network else {}
+    without = lost(here.assign(netem=profile), objective, where, known)
+    could = rivals(without, costs[best] if of_latency else 1 / costs[best], objective)
+    inputs = input_type((run.manifest for run in workload.runs.runs), workload.first["model"])
+    choices = predictor.cells.assign(netem=profile, probability=np.nan)
+    is_exact = choices["backend"].eq(NONE).to_numpy() | bool(profile)
+    for name, column in MEASURES.items():
+        off = 0.0 if profile else workload.validation.spread(name)
+        spread = np.hypot(workload.floor.get(column, 0.0), np.where(is_exact, 0.0, off))
+        choices[column], of_rounds = (getattr(model, column)(**conditions) for model in (predictor, by_round))
+        of_rounds = np.where(present & np.isfinite(of_rounds), of_rounds, np.nan)
+        for sign, which, end in zip((-1, 1), ("low", "high"), median_intervals(of_rounds.T), strict=True):
             # What is off is a share, either way.
-            wide = np.exp(sign * np.hypot(np.log(end / middle), Z * spreads[name]))
-            rows[column.replace("_", f"_{which}_")] = middle * wide
-    by_cell = tuple(_choice(row, input_type) for row in rows.to_dict("records"))
-    choices = tuple(by_cell[cell] for cell in np.argsort(costs, kind="stable"))
-    switches: list[Crossover] = []
-    unsure_along: frozenset[str] = frozenset()
-    if network is not None:
-        measured = [observed.networks[name] for name in observed.profiles]
-        model, model_by_round = (each.only(kept) for each in ensemble.predicted)
-        names = named_points(central)
-        if names[np.argmin(costs)] != names[np.argmin(model.cost(objective, **conditions))]:
-            model, model_by_round = central, by_round
-        switches = crossovers(model, model_by_round, blocks.present[:, kept], network, objective, measured)
-        unsure_along = tried.unsure_along(model, network, objective) if tried is not None else unsure_along
-    best_rounds = int(rounds[np.argmin(costs)])
-    likeliest = max(choices, key=lambda choice: np.nan_to_num(choice.probability))
-    unsure = ""
-    if rivals:
-        unsure = sentence(rivals, objective)
-    elif math.isnan(choices[0].probability):
-        unsure = _unsure(best_rounds, errors[objective])
-    elif choices[0].probability < LIKELY <= likeliest.probability:
-        # Medians over unlike rounds are no comparison.
-        unsure = f"within the rounds that both have {likeliest.place} is better, {likeliest.sureness}"
-    elif np.sort(np.nan_to_num(shares))[-NAMED:].sum() < EVEN:
-        unsure = "too many come too close to say how sure"
-    others = [] if tried is None else [tried.lost(), tried.struck]
-    every = [
-        place(row) for each in (observed.cells[there.rounds > 0], *others) for row in each.to_dict("records")
+            wide = np.exp(sign * np.hypot(np.log(end / choices[column]), Z * spread))
+            choices[column.replace("_", f"_{which}_")] = choices[column] * wide
+        if name == objective and could.empty and np.isfinite(spread).all():
+            of_costs, points = of_rounds if of_latency else 1 / of_rounds, choices["point"].to_numpy()
+            draws = posterior.draws(of_costs[:, :, None], points, spread[:, None], costs[:, None])
+            if draws is not None:
+                shares = draws.stated(best_shares(draws.values[:, :, 0]))
+                choices["probability"] = np.where(rounds >= MIN_ROUNDS, shares, np.nan)
+    rows = [
+        row
+        | forms(row)
+        | {
+            "sent": sent(row, inputs),
+            "figure": duration(row["latency_s"]) if of_latency else f"{row['throughput_ips']:.3g} images/s",
+            "sureness": f"sure {100 * row['probability']:.0f} %" if row["probability"] >= 0 else "",
+        }
+        for row in choices.to_dict("records")
     ]
-    unmeasured = tuple(end for end in (SERVER, EDGE) if not any(name.startswith(end) for name in every))
-    return Ranking(
-        choices,
-        by_cell,
-        tuple(switches),
-        profile,
-        best_rounds,
-        unsure,
-        unmeasured,
-        tuple(rivals),
-        unsure_along,
-    )
+    choices = pd.DataFrame(rows).iloc[np.argsort(costs, kind="stable")]
+
+    switches, unsure_at = list[Crossover](), frozenset[str]()
+    if network is not None:
+        measured = [workload.networks[name] for name in observed.profiles]
+        model, model_by_round = (each.only(kept) for each in workload.at(""))
+        names = named_points(predictor)
+        if names[best] != names[np.argmin(model.cost(objective, **conditions))]:
+            model, model_by_round = predictor, by_round
+        anywhere = workload.blocks.present[:, kept]
+        switches = crossovers(model, model_by_round, anywhere, network, objective, measured)
+        unsure_at = unsure_along(without, struck, model, network, objective)
+    untested = not profile and math.isnan(workload.validation.spread(objective))
+    unsure = sentence(could, objective) or _unsure(choices, int(rounds[best]), untested)
+    tried = pd.concat([rows[["point", "payload_bytes"]] for rows in (here, struck)]).drop_duplicates()
+    ends = {SERVER: [set(cuts(of)) == {0} for of in tried["point"]], EDGE: tried["payload_bytes"].eq(0)}
+    unmeasured = [end for end, of in ends.items() if not np.any(of)]
+    return Ranking(choices, switches, profile, int(rounds[best]), unsure, unmeasured, could, unsure_at)
 
 
-def _feasible(cells: pd.DataFrame, where: str) -> Bools:
-    """Mask of the cells that satisfy the constraint, which may be on what is known of any."""
-    unknown = [name for name in dict.fromkeys((*KEPT, *quality.COLUMNS)) if cells[name].isna().all()]
-    return np.asarray(Where.parse(where).holds(cells.drop(columns=unknown)))
-
-
-def _choice(row: dict[Hashable, Any], input_type: str) -> Choice:
-    words = {"place": place(row), "order": order(row), "doing": doing(row), "sent": sent(row, input_type)}
-    figures: dict[str, Any] = {each.name: (row | words)[each.name] for each in fields(Choice)}
-    return Choice(**figures)
-
-
-def _unsure(rounds: int, model_error: float) -> str:
+def _unsure(choices: pd.DataFrame, rounds: int, untested: bool) -> str:
+    """The reason why no probability of the best is stated; empty text where one is. rounds: of the best. untested: how
+    far predictions are off is not known.
+    """
+    p, too = choices["probability"], f"{count(rounds, 'round')}: too {{}} to say how sure"
+    likeliest = choices.loc[p.fillna(0.0).idxmax()]
     if rounds < MIN_ROUNDS:
-        return f"{count(rounds, 'round')}: too few to say how sure"
-    if math.isnan(model_error):
-        return "how well it predicts could not be tested, so not how sure this is"
-    return f"{count(rounds, 'round')}: too noisy to say how sure"
+        return too.format("few")
+    if math.isnan(p.iloc[0]):
+        untold = "how well it predicts could not be tested, so not how sure this is"
+        return untold if untested else too.format("noisy")
+    if p.iloc[0] < LIKELY <= likeliest["probability"]:
+        # Medians over unlike rounds are no comparison.
+        return f"within the rounds that both have {likeliest['place']} is better, {likeliest['sureness']}"
+    return "too many come too close to say how sure" if p.nlargest(NAMED).sum() < EVEN else ""
 
 
 def answer(ranked: Ranking, objective: str) -> str:
     """`probably cut at 7 (features.6) over tcp: 83 ms`, or the points between which it is a toss-up."""
-    named: Sequence[Choice] = [ranked.best]
-    if ranked.sure == TOSS_UP and len(ranked.contenders) > 1:
-        named = ranked.contenders
+    best, named = ranked.best, ranked.contenders
+    if ranked.sure == TOSS_UP and len(named) > 1:
         *most, last = [
-            f"{each.place} ({', '.join(filter(None, (each.sent, each.figure(objective), each.sureness)))})"
-            for each in named
+            f"{place} ({', '.join(filter(None, told))})"
+            for place, *told in named[["place", "sent", "figure", "sureness"]].itertuples(index=False)
         ]
         text = f"{TOSS_UP} between {', '.join(most)} and {last}"
     else:
-        probably = f"probably ({ranked.best.sureness}) " if ranked.sure == "likely" else ""
-        sends = f" ({ranked.best.sent})" if ranked.best.sent else ""
-        text = f"{probably}{ranked.best.order}{sends}: {ranked.best.figure(objective)}"
-    if not ranked.unmeasured or all(choice.end for choice in named):
+        named = named.head(1)
+        probably = f"probably ({best['sureness']}) " if ranked.sure == "likely" else ""
+        sends = f" ({best['sent']})" if best["sent"] else ""
+        text = f"{probably}{best['order']}{sends}: {best['figure']}"
+    if not ranked.unmeasured or named["end"].all():
         return text
     were = "were" if len(ranked.unmeasured) > 1 else "was"
     return f"{text}, but {' and '.join(ranked.unmeasured)} {were} not measured"

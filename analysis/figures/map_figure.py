@@ -15,12 +15,10 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 from scipy import ndimage
 
-from pareto.analysis.advice import predict
-from pareto.analysis.advice.best import CLOSE, OTHER, SAME, best
-from pareto.analysis.advice.observed import NEEDED, OVER_CODECS, WORKLOAD, observe
-from pareto.analysis.advice.observed import workloads as every_workload
-from pareto.analysis.advice.predict import Predictor, best_on_grid, margin_on_grid
-from pareto.analysis.advice.rivals import absent
+from pareto.analysis.advice.observed import NEEDED, OVER_CODECS, WORKLOAD
+from pareto.analysis.advice.predict import CLOSE, OTHER, SAME, Predictor, best, on_grid
+from pareto.analysis.advice.workload import Workload
+from pareto.analysis.advice.workload import workloads as every_workload
 from pareto.analysis.figures import layout
 from pareto.analysis.figures.drawing import Nothing, Told, testbeds
 from pareto.analysis.figures.layout import On
@@ -105,7 +103,8 @@ def draw_map(
     if winners.empty or (predictor is None and winners["netem"].nunique() < 2):
         raise Nothing("best-map: it takes two measured networks, or a prediction")
     delays, rates = _steps(winners["delay_s"], (0.001, 0.2)), _steps(winners["rate_bps"], (1e6, 1e9))
-    which = {name: best_on_grid(predictor, delays, rates, name) for name in _TITLES if predictor}
+    grids = {name: on_grid(predictor, delays, rates, name) for name in _TITLES if predictor}
+    which = {name: grid[0] for name, grid in grids.items()}
     cells: list[Cell] = []
     if predictor is not None:
         cells = list(zip(*(predictor.cells[name].astype(str) for name in ("point", "backend")), strict=True))
@@ -129,7 +128,7 @@ def draw_map(
         if predictor is not None:
             areas = {cells[each]: which[objective] == each for each in np.unique(which[objective])}
             named |= _draw_areas(axes, areas, colours, rates, delays, dots)
-            close = margin_on_grid(predictor, delays, rates, objective) < errors.get(objective, 0)
+            close = grids[objective][2] < errors.get(objective, 0)
             if close.any():
                 fades = True
                 axes.contourf(rates, delays, close, [0.5, 1.5], colors=["white"], alpha=0.6, zorder=1.4)
@@ -188,8 +187,9 @@ def known_of(findings: Findings, rows: pd.DataFrame) -> dict[str, Any]:
     manifests = [run.manifest for run in findings.runs if runs.intersection(run.names)]
     known = networks(manifests or [run.manifest for run in findings.runs])
     # What a condition asks of a measured network cannot be asked of a predicted one.
-    predictor, errors = (None, {}) if findings.where else _predictor(own, findings.stages, known)
-    about = "" if predictor is None else absent(predictor.cells, own, findings.struck)
+    workload = Workload(own, findings.joined, known)
+    predictor, errors = (None, {}) if findings.where else _predictor(workload)
+    about = "" if predictor is None else workload.absent
     of_all = {"predictor": predictor, "errors": errors, "about": about}
     return {"rows": rows, "known": known, "testbed": testbeds(manifests), **of_all}
 
@@ -198,8 +198,8 @@ def _over_codecs(findings: Findings, rows: pd.DataFrame, trials: pd.DataFrame) -
     """The map of one workload over its codecs: the backend's name carries the codec's."""
     manifests = [run.manifest for run in findings.runs]
     known, limit = networks(manifests), Where.parse(findings.where)
-    (own,) = every_workload(trials, over_codecs=True)
-    predictor, errors = _predictor(own, findings.stages, known)
+    (own,) = every_workload(replace(findings.joined, trials=trials), over_codecs=True)
+    predictor, errors = _predictor(own)
     if predictor is not None:
         cells = predictor.cells
         # A condition on what a network decides cannot be asked of the prediction.
@@ -220,18 +220,12 @@ def _over_codecs(findings: Findings, rows: pd.DataFrame, trials: pd.DataFrame) -
     return {"rows": shown, "known": known, "testbed": testbeds(manifests), **of_all}
 
 
-def _predictor(
-    trials: pd.DataFrame, stages: pd.DataFrame, known: Mapping[str, Network]
-) -> tuple[Predictor | None, dict[str, float]]:
+def _predictor(workload: Workload) -> tuple[Predictor | None, dict[str, float]]:
     """The predictor of one workload, and its error in networks that it has not seen, by objective."""
-    try:
-        observed = observe(predict.advisable(trials, known), stages, known)
-    except UserError:
+    if workload.unfit:
         return None, {}
-    tested = predict.validate(observed)
-    errors = {objective: tested.spread(objective) for objective in _TITLES}
-    finite = {name: error for name, error in errors.items() if math.isfinite(error)}
-    return predict.predictor(observed), finite
+    errors = {objective: workload.validation.spread(objective) for objective in _TITLES}
+    return workload.predictor, {name: error for name, error in errors.items() if math.isfinite(error)}
 
 
 def _costs_accuracy(cells: pd.DataFrame, limit: Where) -> pd.Series:

@@ -11,14 +11,11 @@ import numpy as np
 import pandas as pd
 from scipy.ndimage import distance_transform_edt
 
-from pareto.analysis.advice import predict
-from pareto.analysis.advice.best import best
-from pareto.analysis.advice.observed import WORKLOAD, observe, workloads
-from pareto.analysis.advice.predict import Predictor, Validation, margin_on_grid
-from pareto.analysis.advice.rivals import absent
+from pareto.analysis.advice.observed import WORKLOAD
+from pareto.analysis.advice.predict import Predictor, Validation, best, on_grid
+from pareto.analysis.advice.workload import workloads
 from pareto.analysis.findings import Findings
 from pareto.analysis.naming import cell_name
-from pareto.analysis.prediction.network import networks
 from pareto.analysis.runs.points import NONE
 from pareto.analysis.statistics.samples import Bools, Floats
 from pareto.analysis.wording import order
@@ -44,22 +41,20 @@ def maps(findings: Findings) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]
     """
     made = 0
     with suppress(UserError):
-        known = networks(run.manifest for run in findings.runs)
-        for trials in () if findings.where else workloads(findings.trials):
-            with suppress(UserError):
-                observed = observe(predict.advisable(trials, known), findings.stages, known)
-                of = trials.iloc[0][WORKLOAD].astype("str")
-                rows = findings.front[(findings.front[WORKLOAD].astype("str") == of).all(axis=1)]
-                winners = best(rows, observed.networks)
-                winners = winners[winners["netem"].isin(observed.profiles)]
-                every = predict.predictor(observed)
-                costs = [every.cost(name, delay_s=0.1, rate_bps=1e7).ravel() for name in OBJECTIVES]
-                # Only of these cells both figures can be predicted.
-                predictor = every.only(np.asarray(np.isfinite(costs).all(axis=0)))
-                if made < MOST_MAPS and 0 < len(predictor.cells) <= MOST_CELLS and len(winners):
-                    made += 1
-                    none = absent(observed.cells, trials, findings.struck)
-                    yield tuple(of), _map(predictor, predict.validate(observed), winners) | {"none": none}
+        for workload in () if findings.where else workloads(findings.joined):
+            if workload.unfit:
+                continue
+            of = workload.rows.iloc[0][WORKLOAD].astype("str")
+            rows = findings.front[(findings.front[WORKLOAD].astype("str") == of).all(axis=1)]
+            winners = best(rows, workload.networks)
+            winners = winners[winners["netem"].isin(workload.observed.profiles)]
+            every = workload.predictor
+            costs = [every.cost(name, delay_s=0.1, rate_bps=1e7).ravel() for name in OBJECTIVES]
+            # Only of these cells both figures can be predicted.
+            predictor = every.only(np.asarray(np.isfinite(costs).all(axis=0)))
+            if made < MOST_MAPS and 0 < len(predictor.cells) <= MOST_CELLS and len(winners):
+                made += 1
+                yield tuple(of), _map(predictor, workload.validation, winners) | {"none": workload.absent}
 
 
 def _map(predictor: Predictor, validation: Validation, winners: pd.DataFrame) -> dict[str, Any]:
@@ -80,13 +75,13 @@ def _map(predictor: Predictor, validation: Validation, winners: pd.DataFrame) ->
     texts = [*map(duration, delays)], [rate(bps, 3) for bps in rates]
     data: dict[str, Any] = {"delay": texts[0], "rate": texts[1]}
     for objective, title in OBJECTIVES.items():
-        costs = predictor.cost(objective, **grid)
+        cell, costs, behind = on_grid(predictor, delays, rates, objective)
         errors, error = validation.errors[objective], math.expm1(validation.spread(objective))
-        close = margin_on_grid(predictor, delays, rates, objective) < np.nan_to_num(error)
-        used, best_of = np.unique(costs.argmin(axis=-1).ravel(), return_inverse=True)
+        close = behind < np.nan_to_num(error)
+        used, best_of = np.unique(cell.ravel(), return_inverse=True)
         cells = predictor.cells.iloc[used]
         sent = cells["wire_bytes"].mask(cells["backend"] == NONE, 0.0)
-        least = [_figure(objective, cost) for cost in costs.min(axis=-1).ravel()]
+        least = [_figure(objective, cost) for cost in costs.ravel()]
         data[objective] = {
             "best": best_of.tolist(),
             "orders": [order(cell) for cell in cells.assign(payload_bytes=sent).to_dict("records")],

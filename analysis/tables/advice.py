@@ -9,7 +9,7 @@ import pandas as pd
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from pareto.analysis.advice.advise import Advice, sentence
+from pareto.analysis.advice.advise import Advice
 from pareto.analysis.advice.advise import title as workload_title
 from pareto.analysis.advice.crossovers import DELAYS_S, RATES_BPS
 from pareto.analysis.naming import ANY_NOTE, NONE, point_label
@@ -30,12 +30,13 @@ def advice_table(advice: Advice) -> RenderableType:
     they could be tested.
     """
     choices = advice.ranking.choices
-    whole = [next((choice for choice in choices if choice.end == end), choices[0]) for end in (EDGE, SERVER)]
-    shown = [*dict.fromkeys([*choices[:NAMED], *whole])]
-    rows = pd.DataFrame(map(vars, shown))
+    whole = [choices[choices["end"] == end].head(1) for end in (EDGE, SERVER)]
+    rows = pd.concat([choices[:NAMED], *whole])
+    rows = rows[~rows.index.duplicated()]
     made, nothing = points(rows, "probability"), rows["backend"].eq(NONE)
     names = [
-        f"{each.point} {each.end}" if each.end else point_label(each.point, each.point_name) for each in shown
+        f"{point} {end}" if end else point_label(point, name)
+        for point, end, name in zip(rows["point"], rows["end"], rows["point_name"], strict=True)
     ]
     codecs = rows["codec"].mask(nothing, UNKNOWN)
     columns = [
@@ -53,7 +54,7 @@ def advice_table(advice: Advice) -> RenderableType:
     }
     lines = "\n".join([*_elsewhere(advice), *_trust(advice), ""])
     table = Table(f"Best for {advice.objective}", columns, notes)
-    return Group(Text(f"{sentence(advice)}\n", style="bold"), table, Text(lines))
+    return Group(Text(f"{advice}\n", style="bold"), table, Text(lines))
 
 
 def _elsewhere(advice: Advice) -> Iterator[str]:
@@ -63,7 +64,9 @@ def _elsewhere(advice: Advice) -> Iterator[str]:
         ("delay", f"At {rate(network.rate_bps)}", duration, DELAYS_S),
     ):
         switches = [switch for switch in ranking.crossovers if switch.along == along]
-        better = [f"{ranking.by_cell[each.cell].place} is better {each.when(say)}" for each in switches]
+        better = [
+            f"{ranking.choices['place'].loc[each.cell]} is better {each.when(say)}" for each in switches
+        ]
         none = f"no other point is better at any {along} from {say(ends[0])} to {say(ends[1])}"
         among = ", among the measured points" if along in ranking.unsure_along else ""
         yield f"{here}{among}, {'; '.join(better) or none}."

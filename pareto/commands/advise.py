@@ -136,15 +136,14 @@ def advised(
 ) -> Advised:
     """Advice for a network, from what was measured in others; or by a model profile, which runs test.
 
-    The runs' own profile counts, where their trials leave out points that may be best (`analysis.advice.by_profile`).
+    The runs' own profile counts, where their trials leave out points that may be best (`analysis.advice.advise.kept`).
     where: a constraint on what is measured or predicted. Raises UserError.
     """
     from rich.text import Text
 
     from pareto.analysis import as_json
     from pareto.analysis.advice.advise import advise as by_runs
-    from pareto.analysis.advice.advise import sentence
-    from pareto.analysis.advice.by_profile import kept
+    from pareto.analysis.advice.advise import kept
     from pareto.analysis.prediction.compared import in_run
     from pareto.analysis.runs.load import joined
     from pareto.analysis.tables.advice import advice_table, predicted_advice, predicted_table
@@ -167,9 +166,7 @@ def advised(
         parts: list[RenderableType] = [Text(answer, style="bold"), predicted_table(rows), *lines]
         return Advised(answer, {"answers": [answer, *lines], "splits": rows}, parts)
     assert known is not None  # noqa: S101
-    manifests = [run.manifest for run in known.runs]
-    asked = {"objective": best, "where": where, "model": model, "struck_off": known.struck}
-    found = by_runs(known.trials, known.stages, manifests, network, **asked)
+    found = by_runs(known, network, objective=best, where=where, model=model)
     unmeasured = int(known.struck["how"].eq("physics").sum())
     if unmeasured and not found.ranking.profile:
         profiles = [folder for run in known.runs for folder in in_run(run.folder)]
@@ -180,8 +177,7 @@ def advised(
             f"{by} chooses among all"
         )
     notes += known.notes
-    answer = sentence(found)
-    return Advised(answer, as_json.of_advice(found, answer, notes), [advice_table(found), *notes])
+    return Advised(str(found), as_json.of_advice(found, notes), [advice_table(found), *notes])
 
 
 def _by_profile(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pareto.analysis.advice.advise import Answer
+from pareto.analysis.advice.answers import Answer
 from pareto.analysis.comparing.between_runs import compare
 from pareto.analysis.page.document import conditions, html, write_comparison
 from pareto.analysis.runs.load import Run

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from pareto.analysis.naming import USUAL
+from pareto.analysis.prediction.network import Network
 from pareto.analysis.schema import KINDS, TRIALS, Kind
 
 PAYLOAD_BYTES = (600_000, 800_000, 400_000, 100_000, 0)
@@ -51,6 +52,15 @@ def trials(
         elif KINDS[str(name)] is not Kind.WHOLE:
             frame[name] = frame[name].astype(float)
     return frame
+
+
+PROFILES = {"slow": Network(DELAY_S, 10e6, DELAY_S), "quick": Network(DELAY_S, 50e6, DELAY_S)}
+
+
+def measured(noise: float = 0.0, **fixed: Any) -> pd.DataFrame:
+    """Trials at both profiles."""
+    both = [trials(PROFILES[name].rate_bps, netem=name, noise=noise, **fixed) for name in PROFILES]
+    return pd.concat(both, ignore_index=True)
 
 
 def of_bytes(rows: pd.DataFrame) -> pd.DataFrame:

@@ -5,14 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from pareto.analysis.advice.advise import Advice, advise
+from pareto.analysis.advice.answers import Answer, answers
 from pareto.analysis.advice.observed import Observed, observe
+from pareto.analysis.advice.workload import Workload, workloads
 from pareto.analysis.naming import USUAL
 from pareto.analysis.prediction.network import Network
+from pareto.analysis.runs.load import Joined, Run
 from pareto.protocol.constants import GOODPUT
 
 EDGE_S = np.array([0.0, 0.010, 0.025, 0.040, 0.060])
@@ -97,8 +102,48 @@ def trials(
 
 def observed(**asked: Any) -> Observed:
     """What was observed in trials, as `trials` makes them."""
-    rows = trials(**asked)
-    return observe(rows, stages(rows), asked.get("profiles") or PROFILES)
+    return seen(trials(**asked), asked.get("profiles") or PROFILES)
+
+
+def seen(rows: pd.DataFrame, profiles: Mapping[str, Network] = PROFILES) -> Observed:
+    """What was observed in these trials."""
+    return observe(rows, stages(rows), profiles)
+
+
+def joined(
+    rows: pd.DataFrame,
+    profiles: Mapping[str, Network] = PROFILES,
+    struck: pd.DataFrame | None = None,
+    **also: Any,
+) -> Joined:
+    """A run of these trials. also: other keys of its manifest."""
+    run = Run(Path("simulated"), manifest(profiles) | also)
+    return Joined([run], rows, stages(rows), [], pd.DataFrame() if struck is None else struck)
+
+
+def workload(rows: pd.DataFrame, profiles: Mapping[str, Network] = PROFILES, **asked: Any) -> Workload:
+    """The only workload of these trials."""
+    (found,) = workloads(joined(rows, profiles), **asked)
+    return found
+
+
+def advised(
+    network: Network,
+    rows: pd.DataFrame | None = None,
+    profiles: Mapping[str, Network] = PROFILES,
+    **asked: Any,
+) -> Advice:
+    return advise(joined(trials(profiles) if rows is None else rows, profiles), network, **asked)
+
+
+def told(
+    rows: pd.DataFrame | None = None,
+    profiles: Mapping[str, Network] = PROFILES,
+    struck: pd.DataFrame | None = None,
+    **asked: Any,
+) -> list[Answer]:
+    rows = trials(profiles, noise=0.001) if rows is None else rows
+    return answers(joined(rows, profiles, struck), **asked)
 
 
 def part(of: Observed, first: int, rounds: int) -> Observed:
@@ -110,8 +155,7 @@ def part(of: Observed, first: int, rounds: int) -> Observed:
 
 def stages(of: pd.DataFrame) -> pd.DataFrame:
     """What a `stages.csv` would say: each stage's best time is that of the latency phase."""
-    key = [*("run", "model", "netem", "batch_size"), *USUAL, *("setup", "backend")]
-    key += ["point", "round"]
+    key = [*("run", "model", "netem", "batch_size"), *USUAL, *("setup", "backend", "point", "round")]
     both = [of[key].assign(host=host, best_s=of[f"{host}_s"]) for host in ("edge", "server")]
     return pd.concat(both, ignore_index=True).dropna(subset=["best_s"])
 

@@ -12,8 +12,7 @@ import pandas as pd
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.analysis.advice.best import CLOSE, SAME, best
-from pareto.analysis.advice.predict import best_on_grid
+from pareto.analysis.advice.predict import CLOSE, SAME, best, on_grid
 from pareto.analysis.figures.drawing import Nothing
 from pareto.analysis.figures.layout import printed
 from pareto.analysis.figures.map_figure import UNDECIDED, best_map, draw_map, workloads
@@ -51,7 +50,7 @@ def test_a_chain_has_no_map_and_one_network_only_with_a_prediction() -> None:
 
 def test_every_network_is_computed() -> None:
     delays_s, rates_bps = np.array([0.0, 0.1, 0.2]), np.array([1e6, HALF, 2 * HALF, math.inf])
-    which = best_on_grid(Foretelling(), delays_s, rates_bps, "latency")  # type: ignore[arg-type]
+    which, *_ = on_grid(Foretelling(), delays_s, rates_bps, "latency")  # type: ignore[arg-type]
     assert which.tolist() == [[1, 1, 0, 0]] * 3
 
 

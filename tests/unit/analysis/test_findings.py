@@ -8,7 +8,7 @@ from dataclasses import replace
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.analysis import findings as notes
-from pareto.analysis.advice.advise import Answer
+from pareto.analysis.advice.answers import Answer
 from pareto.analysis.figures.shown import drawings
 from pareto.analysis.fronts.front import front
 from pareto.analysis.page.document import html

@@ -19,8 +19,8 @@ import pandas as pd
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.analysis.advice import predict
-from pareto.analysis.advice.advise import Answer
+from pareto.analysis.advice.answers import Answer
+from pareto.analysis.advice.workload import workloads
 from pareto.analysis.comparing.between_runs import Comparison
 from pareto.analysis.costs import overhead
 from pareto.analysis.figures.look import FILLS, states
@@ -264,7 +264,7 @@ def test_the_map_says_what_the_prediction_says(plain: Findings, tmp_path: Path) 
     found = replace(plain, runs=[Run(tmp_path, PROFILES)])
     seen = read(found)
     (data,) = json.loads(seen.texts["script"][0])
-    predictor = predict.predictors(found.trials, found.stages, [PROFILES])[0]
+    predictor = next(workloads(found.joined)).predictor
     assert (data["delay"][0], data["rate"][-1]) == ("0 ms", "no limit")
     at = data["delay"].index("200 ms"), data["rate"].index("5 Mbit/s")
     button = seen.of("button", **{"data-delay": str(at[0]), "data-rate": str(at[1])})

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -13,9 +13,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.analysis import as_json
-from pareto.analysis.advice.advise import advise, answers
-from pareto.analysis.advice.lacking import lacking
-from pareto.analysis.advice.rivals import FIGURES, Rival, Tried, sentence
+from pareto.analysis.advice.rivals import FIGURES, lacking, lost, rivals, sentence
 from pareto.analysis.figures.map_figure import known_of
 from pareto.analysis.findings import find
 from pareto.analysis.fronts.front import front
@@ -23,9 +21,11 @@ from pareto.analysis.page.best_map import maps
 from pareto.analysis.prediction.network import Network
 from pareto.analysis.runs.load import load
 from tests.unit import simulated_network as world
+from tests.unit.analysis.test_best_map_figure import findings
 from tests.unit.example_run import trials, write
 
 LOST = ["0", "2", "3"]
+COULD = "could be better"
 
 
 def measured(
@@ -39,81 +39,94 @@ def measured(
 
 
 def told(rows: pd.DataFrame, **options: str) -> str:
-    slow, *_ = answers(rows, world.stages(rows), [world.manifest()], **options)
-    return slow
+    return world.told(rows, **options)[0]
 
 
 def test_an_answer_names_what_could_beat_it(snapshot: SnapshotAssertion) -> None:
     assert told(measured(0.05)) == snapshot(name="their bound is lower")
-    assert "valid trial" not in told(measured(0.5).query("netem == 'slow'")), "it is slower in any case"
-    at_slow = measured(0.05).query("netem == 'slow'")
-    assert "could be better" not in told(at_slow, where="payload_bytes < 200kB and payload_bytes > 120kB"), (
-        "point 1 alone is allowed"
-    )
-    assert "could be better" in told(at_slow, where="latency_s < 1"), "it is not known to take longer"
     assert told(measured(0.05, backends=("rpc",))) == snapshot(name="by one backend")
+    at_slow = measured(0.05).query("netem == 'slow'")
+    assert "valid trial" not in told(measured(0.5).query("netem == 'slow'")), "it is slower in any case"
+    only_1 = "payload_bytes < 200kB and payload_bytes > 120kB"
+    assert COULD not in told(at_slow, where=only_1), "point 1 alone is allowed"
+    assert COULD in told(at_slow, where="latency_s < 1"), "it is not known to take longer"
     nobody_knows = measured(math.nan)
     nobody_knows.loc[nobody_knows["point"].isin(LOST), "payload_bytes"] = math.nan
-    assert "could be better" in told(nobody_knows.query("netem == 'slow'")), "no bound rules them out"
+    assert COULD in told(nobody_knows.query("netem == 'slow'")), "no bound rules them out"
 
 
 def test_advice_names_what_could_beat_it(snapshot: SnapshotAssertion) -> None:
     rows = measured(0.05)
-    stages, manifests = world.stages(rows), [world.manifest()]
-    here = advise(rows, stages, manifests, world.PROFILES["slow"])
+    here = world.advised(world.PROFILES["slow"], rows)
     assert str(here) == snapshot(name="measured there")
-    assert as_json.of_advice(here, str(here), [])["unsure"] == here.ranking.unsure
-    assert all(math.isnan(choice.probability) for choice in here.ranking.choices)
+    assert as_json.of_advice(here, [])["unsure"] == here.ranking.unsure
+    assert here.ranking.choices["probability"].isna().all()
     everywhere = rows[rows["netem"].eq("slow")].assign(netem="fast", run="other")
     only_fast = pd.concat([everywhere, rows[rows["netem"].eq("middle") & ~rows["point"].isin(LOST)]])
-    at = {"objective": "throughput"}
-    assert str(advise(only_fast, stages, manifests, Network(0.02, 40e6))) == snapshot(name="predicted")
-    assert "could be better" in str(advise(only_fast, stages, manifests, Network(0.02, 40e6), **at))
-    slow = str(advise(only_fast, stages, manifests, Network(0.05, 1e6)))
-    assert "could be better" not in slow, "their bytes alone take longer there"
+    near = Network(0.02, 40e6)
+    assert str(world.advised(near, only_fast)) == snapshot(name="predicted")
+    assert COULD in str(world.advised(near, only_fast, objective="throughput"))
+    slow = str(world.advised(Network(0.05, 1e6), only_fast))
+    assert COULD not in slow, "their bytes alone take longer there"
+
+
+def test_in_words(snapshot: SnapshotAssertion) -> None:
+    both = [("2", "2 over tcp", True, 0.3), ("10", "10 over rpc", True, 0.24)]
+    many = [(str(point), "", True, 20.0) for point in (3, 12, 1, 2, 4)]
+    unknown = [("0", "all on the server over rpc", False, math.nan)]
+    said = []
+    for could, objective in (
+        ([], "latency"),
+        (both[1:], "latency"),
+        (both, "latency"),
+        (unknown, "latency"),
+        (many, "throughput"),
+    ):
+        rows = pd.DataFrame(could, columns=["point", "place", "whole", "bound"]).astype({"whole": bool})
+        said.append(sentence(rows, objective))
+    assert said == snapshot
 
 
 @pytest.mark.parametrize(
-    ("rivals", "objective"),
+    ("changes", "could"),
     [
-        ([], "latency"),
-        ([Rival("2", "2 over tcp", True, 0.24)], "latency"),
-        ([Rival("2", "2 over tcp", True, 0.3), Rival("10", "10 over rpc", True, 0.24)], "latency"),
-        ([Rival("0", "all on the server over rpc", False, math.nan)], "latency"),
-        ([Rival(str(point), "", True, 20.0) for point in (3, 12, 1, 2, 4)], "throughput"),
+        ({"status": "invalid", "reason": "link off", "latency_bound_s": 0.001}, True),
+        pytest.param(
+            {"status": "throughput only", "latency_bound_s": 10.0, "throughput_ips": 1e-3},
+            False,
+            marks=pytest.mark.deep,
+        ),
     ],
+    ids=["no figure counts", "its bound holds where the latency does not count"],
 )
-def test_in_words(rivals: list[Rival], objective: str, snapshot: SnapshotAssertion) -> None:
-    assert sentence(rivals, objective) == snapshot
-
-
-def test_a_report_says_that_the_front_may_lack_points(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
+def test_a_report_says_that_the_front_may_lack_points(
+    changes: dict[str, Any], could: bool, tmp_path: Path, snapshot: SnapshotAssertion
+) -> None:
     rows = [row for row in trials(rounds=3) if row["point"] in (0, 7, 20, 21)]
     for row in rows:
         if row["point"] == 0 and row["backend"] == "tcp":
-            row |= {
-                "status": "invalid",
-                "reason": "link off",
-                "latency_bound_s": 0.001,
-                "throughput_bound_ips": 500,
-            }
+            row |= {"throughput_bound_ips": 500, **changes}
     run = write(tmp_path / "run", rows)
     found = find([run])
-    assert [line for line in found.warnings if "could be on the front" in line] == snapshot
-    made = json.loads(as_json.text(as_json.of_report(found, run)))
-    assert [row["could_be_better"] for row in made["fastest"]] == snapshot
-    where = "payload_bytes < 1kB"
-    _, ruled_out = lacking(front(found.trials, where=where, resamples=1), found.trials, [*FIGURES], where)
-    assert not ruled_out
+    fastest = json.loads(as_json.text(as_json.of_report(found, run)))["fastest"]
+    said = [line for line in found.warnings if "could be on the front" in line]
+    assert ([bool(row["could_be_better"]) for row in fastest], bool(said)) == ([could], could)
+    if could:
+        assert said == snapshot
+        assert [row["could_be_better"] for row in fastest] == snapshot
+        where = "payload_bytes < 1kB"
+        _, ruled_out = lacking(front(found.trials, where=where, resamples=1), found.trials, [*FIGURES], where)
+        assert not ruled_out
 
 
 def test_a_point_whose_bounds_are_dominated_is_not_lacking() -> None:
     rows = world.trials(noise=0.001).query("netem == 'slow'")
     rows = rows.assign(latency_bound_s=0.5, throughput_bound_ips=1e-3)
     rows.loc[rows["point"] == "0", "status"] = "failed"
-    assert {*Tried(rows).lost()["point"]} == {"0"}
-    assert Tried(rows).rivals(0.06) == []
-    assert Tried(rows).rivals(1.0, "throughput") == []
+    for objective, best in (("latency", 0.06), ("throughput", 1.0)):
+        cells = lost(rows, objective)
+        assert {*cells["point"]} == {"0"}
+        assert rivals(cells, best, objective).empty
 
 
 def lacked(rows: list[dict[str, Any]], folder: Path, *objectives: str) -> tuple[pd.DataFrame, list[str]]:
@@ -128,19 +141,16 @@ def test_no_probability_is_stated_of_what_a_point_without_a_figure_could_dominat
     rows = [row for row in trials(rounds=6, backends=("tcp",)) if row["point"] in (0, 17, 20, 21)]
     stated = ["probability", "probability_all", "codec_probability"]
     whole, lines = lacked(rows, tmp_path / "whole", *FIGURES)
-    assert whole[stated].notna().all(axis=None)
-    assert not lines
+    assert whole[stated].notna().all(axis=None) and not lines
     lost = [row | {"status": "invalid"} if row["point"] == 21 else row for row in rows]
     found, lines = lacked(lost, tmp_path / "lost", *FIGURES)
-    assert found.loc["20", stated].isna().all()
+    assert found.loc["20", stated].isna().all() and len(lines) == 1
     assert (found.loc[["0", "17"], "probability_all"] < 0.05).all(), "a rival more makes it no likelier"
-    assert len(lines) == 1
     for row in lost:
         if row["point"] == 21:
             row |= {"latency_bound_s": 5.0, "throughput_bound_ips": 0.01}
     settled, lines = lacked(lost, tmp_path / "settled", *FIGURES)
-    assert settled.loc["20", stated].notna().all(), "it could be better in nothing"
-    assert not lines
+    assert settled.loc["20", stated].notna().all() and not lines, "it could be better in nothing"
 
 
 def test_a_point_without_the_figure_of_another_objective_could_be_on_the_front(tmp_path: Path) -> None:
@@ -148,80 +158,55 @@ def test_a_point_without_the_figure_of_another_objective_could_be_on_the_front(t
     rows = [row | {"latency_p95_s": 1.1 * row["latency_s"]} for row in rows]
     slow = [row | {"latency_p95_s": ""} if row["point"] == 17 else row for row in rows]
     _, (line,) = lacked(slow, tmp_path / "slow", "p95", "edge-time")
-    assert "17 (features.16) over tcp" in line
-    assert "p95" in line
+    assert "17 (features.16) over tcp" in line and "p95" in line
     assert not lacked(rows, tmp_path / "all", "p95", "edge-time")[1]
-
-
-@pytest.mark.deep
-def test_a_bound_holds_where_the_latency_does_not_count(tmp_path: Path) -> None:
-    rows = [row for row in trials(rounds=3) if row["point"] in (0, 7, 20, 21)]
-    for row in rows:
-        if row["point"] == 0 and row["backend"] == "tcp":
-            row |= {"status": "throughput only", "latency_bound_s": 10.0}
-            row |= {"throughput_ips": 1e-3, "throughput_bound_ips": 500}
-    run = write(tmp_path / "run", rows)
-    made = json.loads(as_json.text(as_json.of_report(found := find([run]), run)))
-    assert [row["could_be_better"] for row in made["fastest"]] == [""]
-    assert not any("could be on the front" in line for line in found.warnings)
 
 
 def test_trials_that_failed_before_they_knew_any_bound_have_one_all_the_same() -> None:
     """That of their point over another backend; else of the link and the bytes, as other networks show them."""
     spoiled = ["status", "latency_s", "latency_bound_s", "payload_bytes", "result_bytes"]
     rows = world.trials(noise=0.001).assign(latency_bound_s=0.5)
-    at_slow = rows["netem"].eq("slow") & rows["point"].eq("1")
-    one = rows.copy()
-    one.loc[at_slow & one["backend"].eq("rpc"), spoiled] = ["failed", *[math.nan] * 4]
-    assert "could be better" not in told(one)
-    every = rows.copy()
-    every.loc[at_slow, spoiled] = ["failed", *[math.nan] * 4]
-    assert "could be better" not in told(every), "150 kB take 240 ms there"
-    every.loc[every["point"].eq("1"), spoiled] = ["failed", *[math.nan] * 4]
-    assert "could be better" in told(every), "nobody knows what crosses there"
+    of_1 = rows["point"].eq("1")
+    at_slow = rows["netem"].eq("slow") & of_1
+    for gone, could, why in (
+        (at_slow & rows["backend"].eq("rpc"), False, "another backend's bound"),
+        (at_slow, False, "150 kB take 240 ms there"),
+        (of_1, True, "nobody knows what crosses there"),
+    ):
+        rows.loc[gone, spoiled] = ["failed", *[math.nan] * 4]
+        assert (COULD in told(rows)) == could, why
 
 
 def test_elsewhere_says_what_it_is_among_where_another_point_could_be_best() -> None:
     """All on the edge has no trial that counts under `fast`, nor is it needed there: on a slower link it would be."""
     rows = world.trials(noise=0.001).assign(latency_bound_s=1e-3)
-    whole = rows["point"].eq("4")
-
-    def said(rows: pd.DataFrame, **options: pd.DataFrame) -> str:
-        at_fast = rows[rows["netem"].eq("fast")]
-        (text,) = answers(at_fast, world.stages(at_fast), [world.manifest()], **options)
-        return text
-
-    assert "among the points measured here" not in said(rows)
-    assert "all on the edge" in said(rows)
+    whole, network = rows["point"].eq("4"), world.PROFILES["fast"]
     lost = rows.assign(status=rows["status"].mask(whole, "invalid"))
     lost.loc[whole, "latency_bound_s"] = 0.06
-    assert "among the points measured here" in said(lost)
-    left = rows[~whole]
-    assert "among the points measured here" not in said(left), "nobody asked for it"
-    off = rows[whole].drop_duplicates("backend").assign(netem="fast", how="physics", latency_s=0.06)
-    assert "among the points measured here" in said(left, struck_off=off)
+    left, off = rows[~whole], rows[whole].drop_duplicates("backend")
+    off = off.assign(netem="fast", how="physics", latency_s=0.06)
     hopeless = off.assign(point="5", payload_bytes=1e9, latency_s=10.0)
-    assert "among the points measured here" not in said(rows, struck_off=hopeless), "it sends more than all"
-    network = world.PROFILES["fast"]
-    here = advise(lost, world.stages(lost), [world.manifest()], network)
+    for trials_, struck, among, why in (
+        (rows, None, False, "all have trials"),
+        (lost, None, True, "its trials do not count"),
+        (left, None, False, "nobody asked for it"),
+        (left, off, True, "it was struck off"),
+        (rows, hopeless, False, "it sends more than all"),
+    ):
+        (text,) = world.told(trials_[trials_["netem"].eq("fast")], struck=struck)
+        assert ("among the points measured here" in text) == among, why
+    here = world.advised(network, lost)
     assert here.ranking.unsure_along == {"rate", "delay"}
-    assert as_json.of_advice(here, "", [])["better_elsewhere_unsure"] == ["delay", "rate"]
+    assert as_json.of_advice(here, [])["better_elsewhere_unsure"] == ["delay", "rate"]
 
 
 def test_the_map_of_networks_says_which_points_it_knows_nothing_of() -> None:
     rows = world.trials(noise=0.001)
     rows.loc[rows["point"].eq("3"), "status"] = "invalid"
-    off = rows.head(1).assign(point="5", how="physics")
-    found: Any = SimpleNamespace(
-        where="", trials=rows, stages=world.stages(rows), front=front(rows, resamples=1)
-    )
-    found.runs = [
-        SimpleNamespace(manifest=world.manifest(), folder=Path("simulated"), names=set(rows["run"]))
-    ]
-    found.struck = off
+    found = findings(rows, struck=rows.head(1).assign(point="5", how="physics"))
     ((_, made),) = maps(found)
     for text in (made["none"], known_of(found, found.front)["about"]):
         assert "Points 3 and 5 have no valid trial in any network" in text
-    found.trials, found.struck = rows[rows["point"].ne("3")], off.head(0)
-    ((_, made),) = maps(found)
+    all_known = replace(found, trials=rows[rows["point"].ne("3")], struck=found.struck.head(0))
+    ((_, made),) = maps(all_known)
     assert made["none"] == ""
