@@ -41,11 +41,12 @@ MOST_CELLS = 4000
 """How many points a page has: with more, no telephone opens it."""
 PLANE = {"latency", "throughput"}
 """The objectives whose front is a staircase in the chart."""
-_FIRST = ["backend", "point", "name", "latency", "bound", "latency-eff", "images", "images-eff", "sure"]
+_FIRST = ["backend", "point", "name", "latency", "latency-interval", "images", "of-bound", "bound-by", "sure"]
 """The columns of a point that come first: those of the terminal's table."""
 _THEIRS = {
     *("backend", "point", "point_order", "point_name", "on_front", "probability", "probability_all"),
-    *("latency_s", "latency_bound_s", "latency_efficiency", "throughput_ips", "throughput_efficiency"),
+    *("latency_s", "latency_low_s", "latency_high_s", "latency_efficiency"),
+    *("throughput_ips", "throughput_efficiency", "bound_by"),
 }
 COMPARED = "compare.html"
 _SIDES = (("A", "first", "*-"), ("B", "other", "*+"))

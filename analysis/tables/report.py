@@ -56,11 +56,12 @@ _HEADS = dict(zip(CONDITION, CONDITION, strict=True)) | {
     **{"in_flight_asked": "in flight", "prefetch_asked": "prefetch"},
 }
 _POINT = ["backend", "point", "name", "latency"]
-_GIVE_WAY = (["bound-by"], ["name"], ["latency-eff", "images-eff"], ["accuracy"])
+_GIVE_WAY = (["bound-by"], ["p95"], ["name"], ["latency-interval"], ["of-bound"], ["accuracy"])
 """The columns that are left out where 80 characters have no room for them, first to last."""
 NOTES = {
     "latency-interval": "95 % = interval of the median over rounds",
     "latency-eff": "eff = share of the physical bound",
+    "of-bound": "of bound = what was reached of the physical bounds of latency and images/s",
     "bound-by": "bound by = the step that sets the bound of images/s",
     "sure": "sure = probability of being on the front",
 }
@@ -95,6 +96,7 @@ def points(
     figures: dict[str, tuple[Any, ...]] = {
         "latency": ("latency", "latency_s", *time),
         "latency-interval": ("95 %", "latency_{}_s", *time),
+        "p95": ("p95", "latency_p95_s", *time),
         "latency-eff": ("eff", "latency_efficiency", "%", 0, 100),
         "bound": ("bound", "latency_bound_s", *time),
         "images": ("images", "throughput_ips", "/s"),
@@ -110,7 +112,10 @@ def points(
     chain = len(hosts(str(rows["point"].iloc[0]))) if len(rows) else 2
     steps = [short_step(step, chain) or UNKNOWN for step in rows.get("bound_by", ())]
     sured = [sureness(share) for share in rows.get(sure, ())]
+    reached = [rows[f"{figure}_efficiency"] * 100 for figure in ("latency", "throughput")]
+    shares = [" ".join(written(each, 0) for each in both) for both in zip(*reached, strict=True)]
     columns = {
+        "of-bound": Column("of bound", ["" if each == "- -" else each for each in shares], "%", "number"),
         "backend": Column("backend", [*rows["backend"].map(backend_name)]),
         "point": Column("point", [*(rows["point"].astype("str") + marks)], kind="point"),
         "name": Column("name", [*rows["point_name"].astype("str")], look=ELLIPSIS),
@@ -148,7 +153,7 @@ def overview(
         return Table(f"{title}: {why_empty(front, objectives, where)}")
     shown, which = chosen_points(allowed, most)
     wanted = {
-        **dict.fromkeys([*_POINT, "latency-eff", "images", "images-eff", "bound-by"], True),
+        **dict.fromkeys([*_POINT, "latency-interval", "p95", "images", "of-bound", "bound-by"], True),
         "accuracy": not is_none(shown["codec"]).all() or ACCURACY in objectives,
         "energy": {"energy", "active-energy"} & set(objectives),
         "loaded": "loaded-latency" in objectives,
@@ -168,7 +173,8 @@ def overview(
         NOTES["sure"]: not unsure,
         "no `sure`: too few or too noisy rounds, or points without a figure": unsure,
         ANY_NOTE: (shown["backend"] == NONE).any(),
-        NOTES["latency-eff"]: True,
+        NOTES["latency-interval"]: "latency-interval" in columns,
+        NOTES["of-bound"]: "of-bound" in columns,
         f"{count(left_out, 'trial')} left out, as invalid or failed: trials.csv says why": left_out,
         NOTES["bound-by"]: "bound-by" in columns,
         f"accuracy = {name_of(allowed)}": "accuracy" in columns and ACCURACY not in objectives,
