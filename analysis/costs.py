@@ -1,4 +1,4 @@
-"""The costs of a request: on each host, on each link, in each backend; and of memory that hosts do not keep.
+"""The costs of a request: on each host, on each link, in each backend; the slowest, and memory that hosts do not keep.
 
 `overhead` is the latency beyond the bound, as a + b x bytes: what a backend costs, with all else that the bound leaves
 out, such as waiting for a processor. `steps`: how busy each stage and link of a chain is.
@@ -8,18 +8,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from pareto.analysis.naming import SIMULATED, USUAL
+from pareto.analysis.naming import SIMULATED, USUAL, cell_title
+from pareto.analysis.runs import requests
 from pareto.analysis.runs.manifest import directions, section, sessions, within
-from pareto.analysis.runs.points import AT_WORK, CELL, CONDITION, TRIAL, hosts, pooled
+from pareto.analysis.runs.points import AT_WORK, CELL, CONDITION, NONE, TRIAL, hosts, pooled
 from pareto.analysis.runs.standing import stands
 from pareto.analysis.statistics.samples import OUTSIDE, Floats
+from pareto.analysis.wording import interval
 from pareto.protocol.constants import GOODPUT, KEPT_BYTES
+from pareto.protocol.errors import UserError
+from pareto.remote.link.units import duration
 
 MIN_PAYLOADS = 4
 """Through fewer different payloads a line can always be laid, and says nothing."""
@@ -36,11 +42,13 @@ COLUMNS = [
 TOO_FEW = "too few payloads"
 NOISE = {"a_s": "a within noise", "b_s_per_byte": "b within noise"}
 """Each cost, and the note where the rounds' noise hides it: on the line through the medians it is less than 0."""
+_OF_LINE = [name.replace("_s", f"{end}_s", 1) for end in ("", "_low", "_high") for name in NOISE]
 FIGURES = ["compute_s", "utilization", "bubble_s", "payload_bytes", "transfer_s", "return_s"]
 STEPS = [*CELL, "place", "step", "share", "idle_s"]
 DATAGRAM_SHARE = 1472 / 1514
 """Payload in each byte on the wire where rates are taken by datagrams: MTU 1500, IPv4, UDP."""
-
+MOST = 12
+"""Conditions whose requests are read: each is as many files as it has rounds."""
 _KEEPS = (
     "keeps freed memory for later runs, as a deployed program does with "
     f"MALLOC_MMAP_THRESHOLD_={KEPT_BYTES} MALLOC_TRIM_THRESHOLD_={KEPT_BYTES} MALLOC_ARENA_MAX=1 in its environment"
@@ -77,15 +85,11 @@ def overhead(trials: pd.DataFrame, stages: pd.DataFrame, manifest: Mapping[str, 
             hidden = [name for name in NOISE if row[name] == 0]
             row["note"] = "; ".join(NOISE[name] for name in hidden)
             for name in hidden:
+                own = [each for each in _OF_LINE if each[0] == name[0]]
                 # An interval that holds nothing but 0 was not found either.
-                row |= dict.fromkeys((name, *(_ends(name) if row[_ends(name)[1]] == 0 else ())), math.nan)
+                row |= dict.fromkeys(own if row[own[2]] == 0 else own[:1], math.nan)
         rows.append(row)
     return pd.DataFrame(rows, columns=COLUMNS)
-
-
-def _ends(name: str) -> tuple[str, str]:
-    """`a_low_s` and `a_high_s` of `a_s`."""
-    return name.replace("_s", "_low_s", 1), name.replace("_s", "_high_s", 1)
 
 
 def fit(nbytes: Floats, overhead_s: Floats, resamples: int = 1000, seed: int = 0) -> dict[str, float]:
@@ -98,7 +102,7 @@ def fit(nbytes: Floats, overhead_s: Floats, resamples: int = 1000, seed: int = 0
     need nothing to be normal nor of equal spread. No request and no byte costs less than nothing: in place of a line
     that falls a level one is taken, and a is at least 0; in each resample too. The same input, the same result.
     """
-    ((a_s, b),) = _lines(nbytes[None], overhead_s[None])
+    (middle,) = _lines(nbytes[None], overhead_s[None])
     ends = np.full((2, 2), math.nan)
     if len(nbytes) >= MIN_POINTS:
         draws = np.random.default_rng(seed).integers(len(nbytes), size=(resamples, len(nbytes)))
@@ -107,10 +111,8 @@ def fit(nbytes: Floats, overhead_s: Floats, resamples: int = 1000, seed: int = 0
         parts = np.array_split(draws, math.ceil(draws.size * len(nbytes) / MOST_PAIRS))
         lines = np.concatenate([_lines(nbytes[part], overhead_s[part]) for part in parts])
         ends = np.quantile(lines, [OUTSIDE, 1 - OUTSIDE], axis=0)
-    line = dict(zip(NOISE, (float(a_s), float(b)), strict=True))
-    for name, of in zip(NOISE, ends.T, strict=True):
-        line |= dict(zip(_ends(name), map(float, of), strict=True))
-    return line | {"residual_s": float(np.median(np.abs(overhead_s - a_s - b * nbytes)))}
+    residual_s = float(np.median(np.abs(overhead_s - middle[0] - middle[1] * nbytes)))
+    return dict(zip(_OF_LINE, np.ravel([middle, *ends]).tolist(), strict=True)) | {"residual_s": residual_s}
 
 
 def slope(x: Floats, y: Floats) -> Floats:
@@ -249,3 +251,32 @@ def allocators(trials: pd.DataFrame, manifests: Sequence[Mapping[str, Any]]) -> 
     )
     told = f"a stage by itself took {costs}: the shortest of a few short measurements of each host"
     yield f"Without them {told}." if costs else "The cost of leaving them out was not measured."
+
+
+def tails(front: pd.DataFrame, trials: pd.DataFrame, runs: Sequence[Path]) -> pd.DataFrame:
+    """The latencies of requests (`runs.requests.request_latencies`) of the point of least latency of each condition;
+    where nothing crosses, a row a backend that it was measured under. Empty with many conditions, or without requests.
+    """
+    allowed = front[front["feasible"].astype(bool) & front["latency_s"].notna()]
+    best = allowed.loc[allowed.groupby(CONDITION, dropna=False)["latency_s"].idxmin()]
+    if len(best) <= MOST:
+        key = [*CONDITION, "point"]
+        both = trials.merge(best[[*key, "backend"]], on=key, suffixes=("", "_best"))
+        mine = both[both["backend_best"].eq(NONE) | (both["backend_best"] == both["backend"].astype("str"))]
+        with suppress(UserError):  # a file of requests that cannot be read spoils no report
+            found = requests.request_latencies(runs, mine.drop(columns="backend_best"))
+            return found[found["requests"] > 0]
+    return pd.DataFrame(columns=requests.COLUMNS)
+
+
+def tail_sentences(rows: pd.DataFrame) -> Iterator[str]:
+    """A line for each row with as many requests as its 95th percentile needs."""
+    for row in rows.to_dict("records"):
+        said = []
+        for percent, share in ((95, "5 %"), (99, "1 %")):
+            value, low, high = (row[f"latency_p{percent}{end}_s"] for end in ("", "_low", "_high"))
+            if not math.isnan(value):
+                said.append(f"{share} take over {duration(value)}{interval(low, high, duration)}")
+        if said:
+            of = f"{row['requests']} requests of {row['trials']} rounds as these were"
+            yield f"slowest requests at {cell_title(row)}: {', '.join(said)}; {of}"

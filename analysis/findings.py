@@ -10,14 +10,13 @@ from typing import Any
 
 import pandas as pd
 
-from pareto.analysis import tails
 from pareto.analysis.advice.answers import Answer, answers, of_codecs
 from pareto.analysis.advice.observed import needed
 from pareto.analysis.advice.rivals import lacking
 from pareto.analysis.comparing import bjontegaard
 from pareto.analysis.comparing.paired import COLUMNS, paired
 from pareto.analysis.comparing.sentences import rates, sides, start_up, verdicts
-from pareto.analysis.costs import allocators, overhead
+from pareto.analysis.costs import allocators, overhead, tail_sentences, tails
 from pareto.analysis.figures.look import UNCERTAINTIES, USUAL, WIDTHS_IN, Look
 from pareto.analysis.fronts import answer, energy, quality
 from pareto.analysis.fronts.cells import cells
@@ -222,7 +221,7 @@ def find(
     step("comparing codecs and engines")
     with_codecs, with_engines = paired(rivals, "codec"), paired(rivals, "engine")
     delta_rates = bjontegaard.delta_rates(rows)
-    slowest = tails.tails(rows, trials, folders)
+    slowest = tails(rows, trials, folders)
     one_machine = on_one_machine(manifests)
     remarks = [
         *[CHANCE] * bool(chance.any()),
@@ -273,7 +272,7 @@ def find(
         notes=[
             *known.notes,
             *remarks,
-            *tails.sentences(slowest),
+            *tail_sentences(slowest),
             *allocators(trials, manifests),
             *sentences(trials),
             *measured_again(manifests),

@@ -231,8 +231,7 @@ def compare(
     a: Source, b: Source, objectives: str | Sequence[str] = "latency,throughput", where: str = ""
 ) -> Comparison:
     """Run B against run A, over the cells that both have. Raises UserError."""
-    first, second = ([run.folder for run in _joined(side).runs] for side in (a, b))
-    return between_runs.compare(first, second, _names(objectives), where)
+    return between_runs.compare(_joined(a), _joined(b), _names(objectives), where)
 
 
 def advise(

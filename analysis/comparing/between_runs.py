@@ -6,10 +6,10 @@ paired and rounds are not: two samples are compared (`rank_sum` and `shifts` of 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -23,8 +23,8 @@ from pareto.analysis.fronts.front import front, probabilities
 from pareto.analysis.fronts.objectives import DEFAULT
 from pareto.analysis.naming import SIMULATED, USUAL, cell_names, cell_title, condition_title, count, listed
 from pareto.analysis.runs import comparable, standing
-from pareto.analysis.runs.load import Runs, folders, load, stages, struck
-from pareto.analysis.runs.manifest import manifest, sessions
+from pareto.analysis.runs.load import Joined, Runs, joined
+from pareto.analysis.runs.manifest import sessions
 from pareto.analysis.runs.points import (
     CELL,
     CONDITION,
@@ -92,17 +92,19 @@ class Comparison:
         return "\n".join(self.sentences)
 
 
-def compare(a: Runs, b: Runs, objectives: Sequence[str] = DEFAULT, where: str = "") -> Comparison:
+def compare(
+    a: Runs | Joined, b: Runs | Joined, objectives: Sequence[str] = DEFAULT, where: str = ""
+) -> Comparison:
     """Compare two runs, of what `analysis.load` takes, over the cells that have valid trials in both; by the fronts in
     `objectives` among the points that satisfy `where`. Raises `UserError` for what can't be read, or has no cell in
     common.
     """
-    found = [(given, folders(given)) for given in (a, b)]
-    for given, of in found:
-        if len(of) > 1:
-            raise UserError(f"{given}: {len(of)} runs; compare one run with one")
-    runs = [of[0] for _, of in found]
-    loaded = [load([run]) for run in runs]
+    both_runs = [joined(given) for given in (a, b)]
+    for given, known in zip((a, b), both_runs, strict=True):
+        if len(known.runs) > 1:
+            which = "these are" if isinstance(given, Joined) else f"{given}:"
+            raise UserError(f"{which} {len(known.runs)} runs; compare one run with one")
+    runs, loaded = [known.runs[0] for known in both_runs], [known.trials for known in both_runs]
     made_up = [bool(trials["setup"].str.startswith(SIMULATED).any()) for trials in loaded]
     # What each run has one of, and the other another one of, is what they are compared in.
     same = {
@@ -112,12 +114,12 @@ def compare(a: Runs, b: Runs, objectives: Sequence[str] = DEFAULT, where: str = 
     }
     same["setup"] = SIMULATED if all(made_up) else f"{'AB'[made_up[1]]} {SIMULATED}" if any(made_up) else ""
     if "energy" in objectives or "energy" in where:
-        loaded = [with_middle(trials, stages(run)) for run, trials in zip(runs, loaded, strict=True)]
+        loaded = [with_middle(known.trials, known.stages) for known in both_runs]
     sides = [competing(trials.assign(**same)) for trials in loaded]
-    cells = _cells(runs, sides, same)
+    cells = _cells([known.struck for known in both_runs], sides, same)
     both = cells[(cells["A"] > 0) & (cells["B"] > 0)]
     if both.empty:
-        raise UserError(f"{runs[0]} and {runs[1]}: {_nothing_shared(cells)}")
+        raise UserError(f"{runs[0].folder} and {runs[1].folder}: {_nothing_shared(cells)}")
     named = [each.assign(backend=each["backend"].where(~controls(each), NONE)) for each in sides]
     first, other = (each[_among(of, both)] for each, of in zip(sides, named, strict=True))
     rows, fronts = differences(first, other), changes(first, other, objectives, where)
@@ -132,10 +134,10 @@ def compare(a: Runs, b: Runs, objectives: Sequence[str] = DEFAULT, where: str = 
                 "that it measured"
             )
     return Comparison(
-        (str(runs[0]), str(runs[1])),
+        (str(runs[0].folder), str(runs[1].folder)),
         rows,
         fronts,
-        settings(manifest(runs[0]), manifest(runs[1]), set(both["model"]), set(both["netem"])),
+        settings(runs[0].manifest, runs[1].manifest, set(both["model"]), set(both["netem"])),
         list(_only(cells, "A", "B")),
         list(_only(cells, "B", "A")),
         list(conclusions(rows, fronts)),
@@ -143,14 +145,16 @@ def compare(a: Runs, b: Runs, objectives: Sequence[str] = DEFAULT, where: str = 
     )
 
 
-def _cells(runs: Sequence[Path], sides: Sequence[pd.DataFrame], same: Mapping[str, str]) -> pd.DataFrame:
+def _cells(
+    struck: Sequence[pd.DataFrame], sides: Sequence[pd.DataFrame], same: Mapping[str, str]
+) -> pd.DataFrame:
     """One row a cell of either run, points by their cuts: how many of its trials count (`A`, `B`; NaN where the run has
     none), and whether the run's search struck it off (`A_struck`, `B_struck`)."""
     parts = []
-    for name, run, trials in zip("AB", runs, sides, strict=True):
+    for name, of_search, trials in zip("AB", struck, sides, strict=True):
         rows = pooled(trials)
         valid = rows.assign(**{name: stands(rows)}).groupby(CELL, dropna=False, observed=True)[name].sum()
-        off = struck([run]).assign(**same, **{f"{name}_struck": True})
+        off = of_search.assign(**same, **{f"{name}_struck": True})
         off["backend"] = off["backend"].where(off["payload_bytes"] > 0, NONE)
         parts += [valid.reset_index(), *([off[[*CELL, f"{name}_struck"]]] if len(off) else [])]
     cells = pd.concat(parts).groupby(CELL, dropna=False).first().reset_index()
@@ -263,26 +267,25 @@ def settings(
     first: Mapping[str, Any], other: Mapping[str, Any], models: Collection[str], networks: Collection[str]
 ) -> list[str]:
     """The differences of two manifests, A and B, a line each, about the models and networks that both runs have. Lines
-    that begin with `DOUBTFUL` come first: something else was measured, such as other weights. What only one of them
-    records is no difference.
+    that begin with `DOUBTFUL` come first: something else was measured, such as other weights. A fact that only
+    one of them records is no difference.
     """
-    both, made = (
-        {"A": first, "B": other},
-        partial(comparable.made, models=sorted(models), netems=sorted(networks)),
-    )
+    both = {"A": first, "B": other}
     if missing := [name for name, each in both.items() if not each]:
         has = f"{listed(missing)} {'have' if len(missing) > 1 else 'has'} no manifest that can be read"
         return [f"{DOUBTFUL}{has}: what else differs is not known"]
-    measured, otherwise = (
-        [
-            (name, comparable.recorded({fact: value for of in kinds for fact, value in of(each).items()}))
-            for name, each in both.items()
-        ]
-        for kinds in (
-            (made, comparable.measured, comparable.asked),
-            (comparable.chosen, partial(made, exactly=True), comparable.remarks),
-        )
-    )
+    made = partial(comparable.made, models=sorted(models), netems=sorted(networks))
+
+    def recorded(
+        *kinds: Callable[[Mapping[str, Any]], comparable.Facts],
+    ) -> list[tuple[str, comparable.Facts]]:
+        facts = {
+            name: dict(chain.from_iterable(of(each).items() for of in kinds)) for name, each in both.items()
+        }
+        return [(name, comparable.recorded(each)) for name, each in facts.items()]
+
+    measured = recorded(made, comparable.measured, comparable.asked)
+    otherwise = recorded(comparable.chosen, partial(made, exactly=True), comparable.remarks)
     doubts, rest = (comparable.differing([facts for _, facts in sides]) for sides in (measured, otherwise))
     silent = listed(name for name, each in both.items() if not comparable.roles(sessions(each)))
     return [

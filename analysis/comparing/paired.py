@@ -51,7 +51,7 @@ _MEASURES = {
 *_COMPARED, _EDGE, _SERVER = _MEASURES.values()
 _COUNTS = {"points": "sum", "rounds": "max", "pairs": "sum", "throughput_pairs": "sum"}
 _COUNTS |= {"first_faster": "sum", "other_faster": "sum"}
-"""What is counted at each point, and what becomes of it over all points."""
+"""The counts at each point, and what each becomes over all points."""
 _FLOORS = ["latency_floor_percent", "throughput_floor_percent"]
 _FIGURES = [
     *("first", "other", "point", "points", "rounds", "pairs", "throughput_pairs"),
@@ -129,9 +129,8 @@ def _summed(named: pd.DataFrame, pairs: pd.DataFrame) -> pd.DataFrame:
     spreads = dict.fromkeys(("latency_s", "overhead_s"), floor / 100 * first_s)
     spreads["throughput_percent"] = rows["throughput_floor_percent"]
     for measure, (middle, *ends) in _MEASURES.items():
-        rows[middle], inner = (
-            of(tables[measure]) for of in (significance.medians, significance.median_intervals)
-        )
+        rows[middle] = significance.medians(tables[measure])
+        inner = significance.median_intervals(tables[measure])
         for end, value, sign in zip(ends, inner, (-1, 1), strict=True):
             rows[end] = rows[middle] + sign * np.hypot(value - rows[middle], Z * spreads.get(measure, floor))
     has_interval, over = rows["latency_low_s"].notna(), rows["pair"].map(by_rounds) | ~is_all

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import csv
 import json
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
+from pareto.analysis.runs.load import load
 from pareto.analysis.schema import TRIALS
 
 PAYLOAD_KIB = [588, 1568, 784, *[294] * 2, *[98] * 3, *[49] * 4, *[73.5] * 3, *[30.6] * 3, 61.25, 245, 5, 0]
@@ -95,3 +99,10 @@ def write(folder: Path, rows: list[dict[str, Any]], *, beyond: bool = False, **m
     text = json.dumps({"testbed": "local: 2 namespaces on one machine, relay"} | manifest)
     (folder / "manifest.json").write_text(text)
     return folder
+
+
+@cache
+def loaded(rounds: int, backends: tuple[str, ...], noise: float = 0.03) -> pd.DataFrame:
+    """The trials as `load` gives them."""
+    with TemporaryDirectory() as folder:
+        return load(write(Path(folder), trials(rounds=rounds, backends=backends, noise=noise)))

@@ -86,6 +86,7 @@ def test_rows_of_trials_stand_for_their_run(example: Run) -> None:
     assert one.folders == [EXAMPLE]
     (answer,) = one.answers
     assert answer.startswith("mobilenet_v2 at lan-1gbit: send the input to the server")
+    assert set(pareto.compare(one, EXAMPLE).differences["netem"]) == {"lan-1gbit"}
 
 
 def test_advice_is_that_of_the_command(example: Run) -> None:

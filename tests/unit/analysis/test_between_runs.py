@@ -267,34 +267,18 @@ def test_why_a_front_has_no_interval_and_its_objectives(tmp_path: Path, snapshot
         "nothing": changes(*both, where="latency_s < 1us"),
         "no volume": changes(*alone, ("latency", "payload")),
     }
-    assert [
-        found.sentences,
-        {name: front["note"].unique().tolist() for name, front in fronts.items()},
-    ] == snapshot
+    assert {name: front["note"].unique().tolist() for name, front in fronts.items()} == snapshot
+    assert f"({found.fronts['note'].item()})" in found.sentences[0]
     for wrong in ({"objectives": ("latency", "speed")}, {"where": "latency_s <"}):
         with pytest.raises(UserError):
             changes(*both, **wrong)
 
 
-HOST = {
-    "cpu": "Cortex-A76",
-    "governor": "performance",
-    "kernel": "6.1",
-    "torch": "2.13.0",
-    "pid": 20,
-    "machine": "arm",
-}
+HOST = {"cpu": "Cortex-A76", "governor": "performance", "kernel": "6.1", "torch": "2.13.0", "pid": 20}
 INPUT, MODEL = {"name": "input", "payload_bytes": 8}, ("models", "net")
 MANIFEST: dict[str, Any] = {
     "pareto": "0.1.0",
-    "sweep": {
-        "trials": 8,
-        "seed": 0,
-        "congestion": None,
-        "edge_cpu": 1.0,
-        "threads": None,
-        "points": ["all"],
-    },
+    "sweep": {"trials": 8, "seed": 0, "congestion": None, "edge_cpu": 1.0, "points": ["all"]},
     "models": {
         "net": {
             **{"weights": "imagenet", "weights_digest": "a" * 64, "graph_digest": "b" * 64},
@@ -344,8 +328,7 @@ DIFFERENCES = {
     "of several sessions": changed("sessions", value=[*MANIFEST["sessions"], SECOND]),
     "an option that an older version did not have": changed("sweep", "until", value="5%"),
     "an older version": {"testbed": "local: two namespaces", "sweep": MANIFEST["sweep"]},
-    "several": changed(*SESSION, "hosts", value=NEWER)
-    | {"testbed": "two hosts", "sweep": {"trials": 20, "seed": 0}},
+    "several": changed(*SESSION, "hosts", value=NEWER) | {"testbed": "two hosts", "sweep": {"trials": 20}},
     "no manifest": {},
 }
 ALIKE = [

@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import io
 import math
-from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -28,22 +26,16 @@ from pareto.remote.link.probe import Reading, Tolerance, judge, judge_rate, judg
 from pareto.remote.link.profile import Direction, Profile
 from tests.unit import example_chain
 from tests.unit.example_codecs import trials as codecs
-from tests.unit.example_run import PAYLOAD_KIB, trials, write
+from tests.unit.example_run import PAYLOAD_KIB, loaded, trials, write
 
 A_S, B = {"tcp": 0.4e-3, "rpc": 1.0e-3}, {"tcp": 76e-9, "rpc": 75e-9}
 PROFILE = {"edge_to_server": {"rate_bps": 5e6, "delay_s": 0.2}, "server_to_edge": {}, "bucket": None}
 MANIFEST = {"profiles": {"200ms-5mbit": PROFILE}}
 
 
-@cache
-def _example() -> pd.DataFrame:
-    with TemporaryDirectory() as folder:
-        return load(write(Path(folder), trials()))
-
-
 def ruled(noise: float = 0.0, seed: int = 0, backend: str = "") -> pd.DataFrame:
     """Trials with latency = bound + a + b x bytes + noise, which grows with the bytes and errs upwards."""
-    data = _example()
+    data = loaded(3, ("tcp", "rpc"))
     data = data[data["backend"].eq(backend) | (not backend)]
     nbytes, of = data["payload_bytes"] + data["result_bytes"], data["backend"].astype(object)
     cost_s = (of.map(A_S) + of.map(B) * nbytes).where(data["payload_bytes"] > 0, 0.0)

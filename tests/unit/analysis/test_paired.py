@@ -5,9 +5,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import cache
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -17,21 +14,14 @@ from syrupy.assertion import SnapshotAssertion
 
 from pareto.analysis.comparing.paired import ALL, COLUMNS, paired
 from pareto.analysis.comparing.sentences import sides, start_up, verdicts
-from pareto.analysis.runs.load import load
 from pareto.analysis.statistics.noise import Floor
 from pareto.analysis.statistics.samples import interval
 from tests.unit import example_codecs, example_engines
-from tests.unit.example_run import PAYLOAD_KIB, trials, write
+from tests.unit.example_run import PAYLOAD_KIB, loaded
 
 AA = ("tcp:a", "tcp:b")
 CROSSING = len(PAYLOAD_KIB) - 1
 ENDS = ["latency_low_s", "latency_high_s"]
-
-
-@cache
-def _example() -> pd.DataFrame:
-    with TemporaryDirectory() as folder:
-        return load(write(Path(folder), trials(rounds=12, noise=0, backends=("tcp",))))
 
 
 def measured(
@@ -39,25 +29,21 @@ def measured(
 ) -> pd.DataFrame:  # fmt: skip
     """Trials whose rounds drift by half, with noise of 1 %; where something crosses, all backends but the first are
     `later_s` later, and have fewer images/s by the share `slower`."""
-    rng, data = np.random.default_rng(seed), _example()
+    rng, data = np.random.default_rng(seed), loaded(12, ("tcp",), 0)
     data = data[data["round"] < rounds]
     drifting_s = data["latency_s"] * rng.uniform(1, 1.5, rounds)[data["round"]]
     parts = []
     for place, backend in enumerate(backends):
         noise, is_other = rng.normal(1, 0.01, (2, len(data))), (data["payload_bytes"] > 0) * bool(place)
-        figures = (
-            drifting_s * noise[0] + later_s * is_other,
-            data["throughput_ips"] * noise[1] * (1 - slower * is_other),
-        )
-        parts.append(data.assign(backend=backend, latency_s=figures[0], throughput_ips=figures[1]))
+        ips = data["throughput_ips"] * noise[1] * (1 - slower * is_other)
+        latency_s = drifting_s * noise[0] + later_s * is_other
+        parts.append(data.assign(backend=backend, latency_s=latency_s, throughput_ips=ips))
     return pd.concat(parts, ignore_index=True)
 
 
 def at(rows: pd.DataFrame, *points: int, **values: Any) -> pd.Series:
     """Whether each row is at one of these points, and has these values."""
-    return rows["point"].isin(map(str, points)) & rows[list(values)].eq(pd.Series(values, dtype=object)).all(
-        axis=1
-    )
+    return rows["point"].isin(map(str, points)) & (rows[[*values]] == [*values.values()]).all(axis=1)
 
 
 def parted(rows: pd.DataFrame) -> tuple[pd.DataFrame, dict[Any, Any]]:
