@@ -173,21 +173,21 @@ def _beside(group: pd.DataFrame, said: Mapping[str, Floats]) -> pd.DataFrame:
     predicted = {
         f"predicted_{name}" if name in OBJECTIVES.values() else name: of for name, of in said.items()
     }
-    made = group.assign(**predicted, expected="", beyond_bound="")
+    made = group.assign(**predicted)
+    expected, beyond = pd.DataFrame(), pd.DataFrame()
     for objective, column in OBJECTIVES.items():
         unit = column.removeprefix(objective)
         figure, said_to_be, spread = made[column], made[f"predicted_{column}"], 2 * made[f"{objective}_error"]
         made[f"{objective}_off"] = said_to_be / figure - 1
         low, high = (made[f"{objective}_{end}{unit}"].fillna(figure) for end in ("low", "high"))
-        expected = (said_to_be * (1 - spread) <= high) & (said_to_be * (1 + spread) >= low)
-        beyond = (
-            figure < made["least_latency_s"]
-            if objective == "latency"
-            else figure > made["most_throughput_ips"]
-        )
-        for name, flags in (("expected", expected), ("beyond_bound", beyond)):
-            made[name] += flags.map({True: f",{objective}", False: ""})
-    return made.assign(**{name: made[name].str.removeprefix(",") for name in ("expected", "beyond_bound")})
+        expected[objective] = (said_to_be * (1 - spread) <= high) & (said_to_be * (1 + spread) >= low)
+        bound = made["least_latency_s" if objective == "latency" else "most_throughput_ips"]
+        beyond[objective] = figure < bound if objective == "latency" else figure > bound
+    # The names of the columns that hold.
+    named = {"expected": expected, "beyond_bound": beyond}
+    return made.assign(
+        **{name: flags.dot(flags.columns + ",").str.rstrip(",") for name, flags in named.items()}
+    )
 
 
 def sentences(frame: pd.DataFrame) -> Iterator[str]:

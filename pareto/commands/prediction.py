@@ -43,7 +43,7 @@ def run(
     known = [] if kept is None else [read(kept)]
     sweep = make_sweep({**_asked(known[0]), **options} if known else options)
     made = networks_of(sweep, links_of(sweep))
-    known = known or [each.profile for each in make_or_reuse(console, sweep, out / PROFILES.name).values()]
+    known = known or [profile for profile, _ in make_or_reuse(console, sweep, out / PROFILES.name).values()]
     found: list[dict[str, Any]] = []
     tables: dict[str, pd.DataFrame] = {}
     lossy = {codec.text for codec in sweep.coding if not codec.lossless}

@@ -25,7 +25,7 @@ from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import TestbedError
 from pareto.models.prepare import Prepared, canonical, recipe
 from pareto.partitions import model as partitioned
-from pareto.predict.model_profiles import KeptProfile, folder_of, names, on_testbed
+from pareto.predict.model_profiles import Kept, folder_of, names, on_testbed
 from pareto.protocol.errors import UserError
 from pareto.simulated.unit_times import model_profile
 from pareto.simulated.workers import Simulation
@@ -49,23 +49,20 @@ def run(out: Console, sweep: Sweep, folder: Path, *, fresh: bool, trace: Path | 
     if trace is not None and not trace.parent.is_dir():
         raise UserError(f"--trace {trace}: there is no folder {trace.parent}")
     kept = make_or_reuse(out, sweep, folder, fresh=fresh)
-    for each in kept.values():
-        profile = each.profile
+    for profile, place in kept.values():
         for batch_size in profile.batch_sizes:
             out.print(f"\n{profile.model}, batch size {batch_size}")
             out.print(table(profile, batch_size))
         for line in lines(profile):
             out.print(line, soft_wrap=True)
-        out.print(f"{each.folder}/: profile.csv, backends.csv, profile.json", soft_wrap=True)
+        out.print(f"{place}/: profile.csv, backends.csv, profile.json", soft_wrap=True)
     if trace is not None:
         with files.written(trace):
-            files.write(trace, trace_events([each.profile for each in kept.values()]))
+            files.write(trace, trace_events([profile for profile, _ in kept.values()]))
         out.print(f"{trace}: open it in https://ui.perfetto.dev", soft_wrap=True)
 
 
-def make_or_reuse(
-    out: Console, sweep: Sweep, folder: Path = PROFILES, *, fresh: bool = False
-) -> dict[str, KeptProfile]:
+def make_or_reuse(out: Console, sweep: Sweep, folder: Path = PROFILES, *, fresh: bool = False) -> Kept:
     """The profile of each of a sweep's models on its testbed, by full name; `on_testbed` says which are made anew.
 
     Raises UserError, TestbedError.
@@ -91,15 +88,15 @@ def make_or_reuse(
                 return on_testbed(out, sweep, bed, workers, prepared, folder, fresh=fresh, show=show)
 
 
-def _simulated(sweep: Sweep, folder: Path) -> dict[str, KeptProfile]:
+def _simulated(sweep: Sweep, folder: Path) -> Kept:
     """It takes no time, so none is used again."""
     simulation = Simulation(load(sweep.testbed))
     profiles = {}
     for name in names(sweep):
         outline = partitioned.outline(recipe(name, sweep))
         place = folder_of(folder, sweep, outline, simulation.world.record())
-        profiles[name] = KeptProfile(model_profile(simulation, name, sweep), place, is_new=True)
-        profiles[name].profile.write(place, under=folder)
+        profiles[name] = model_profile(simulation, name, sweep), place
+        profiles[name][0].write(place, under=folder)
     return profiles
 
 

@@ -155,7 +155,7 @@ def _model_profiles(
     assert isinstance(workers, Workers)  # noqa: S101
     of_job, most_s = (job.console, job.sweep), spares_s(plan.make(job.sweep, job.facts, job.networks))
     kept = on_testbed(*of_job, bed, workers, job.prepared, folder, spares_s=most_s, show=progress.shows)
-    return {name: each.profile for name, each in kept.items()}
+    return {name: profile for name, (profile, _) in kept.items()}
 
 
 def _import_report() -> None:

@@ -40,7 +40,9 @@ STREAM_S, LEAST_STREAMED, IN_FLIGHT = 0.05, 4, 4
 QUIET = 0.25
 """The quantile of a payload's rounds that counts: what else runs on a host can only make a round trip longer."""
 USUAL = Profile("usual", Direction(delay_s=0.005, rate_bps=100e6), Direction(delay_s=0.005, rate_bps=100e6))
-"""The network over which backends are probed on a local testbed, where they wait as they do in a trial."""
+OF_USUAL = Reading(0.01, GOODPUT * 100e6, GOODPUT * 100e6)
+"""The network over which backends are probed on a local testbed, where they wait as they do in a trial; and what a
+probe would read of it."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ def on_links(
         shape(Profile(NOT_SHAPED))
         bare = crossed({})
         shape(USUAL)
-        slowed = crossed({link.name: reading_of(USUAL) for link in bed.links})
+        slowed = crossed({link.name: OF_USUAL for link in bed.links})
     finally:
         shape(Profile(NOT_SHAPED))
     return [each.and_of(other) for each, other in zip(bare, slowed, strict=True)]
@@ -138,13 +140,6 @@ def added(
         quiet = np.array([np.quantile(trips[way, size], QUIET) for size in sizes])
         taken = np.array([np.median(busy[way, size] or [NOT_STREAMED], axis=0) for size in sizes])
         yield BackendCost(link.name, way, np.array(sizes, dtype=np.float64), quiet, of_link, *taken.T)
-
-
-def reading_of(profile: Profile) -> Reading:
-    """The reading of a probe on a link with this profile, which has one delay and rate each way."""
-    out, back = profile.directions
-    out_bps, back_bps = (GOODPUT * way.rate_bps if way.rate_bps else None for way in (out, back))
-    return Reading(profile.rtt_s, out_bps, back_bps)
 
 
 def link_s(reading: Reading | None, nbytes: int) -> float:

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import datetime, timezone
 from itertools import pairwise, product
 from pathlib import Path
@@ -50,17 +50,10 @@ MOST_WORDS = 60
 """Characters that are shown of what a profile says of a device: anybody may have written it."""
 Facts = Mapping[str, Mapping[str, Any]]
 """By role, what is known of a host."""
+Kept = dict[str, tuple[ModelProfile, Path]]
+"""By the full name of a model, its profile and the folder that it is kept in."""
 DECIDING = ("machine", "cpu", "cores", "device", "cuda", "threads", "torch", "governor")
 """The facts about a device that decide how fast it is."""
-
-
-@dataclass(frozen=True)
-class KeptProfile:
-    """A model profile and its folder. is_new: made now, not before."""
-
-    profile: ModelProfile
-    folder: Path
-    is_new: bool
 
 
 def on_testbed(
@@ -74,7 +67,7 @@ def on_testbed(
     fresh: bool = False,
     spares_s: float | None = None,
     show: Callable[[str], None],
-) -> dict[str, KeptProfile]:
+) -> Kept:
     """The profiles of a sweep's models on an open testbed, by workers that have started and have nothing to do.
 
     One that is kept beneath `folder` counts if it is of the same graph, devices and settings and not too old. fresh:
@@ -83,14 +76,14 @@ def on_testbed(
     measured now, in words. The links are left without a profile. Raises UserError, TestbedError.
     """
     care = THOROUGH if spares_s is None else QUICK
-    profiles: dict[str, KeptProfile] = {}
+    profiles: Kept = {}
     try:
         facts = workers.facts()
         outlines = {name: partitioned.outline(recipe(name, sweep)) for name in names(sweep)}
         places = {name: folder_of(folder, sweep, outline) for name, outline in outlines.items()}
         for name, place in places.items():
             if not fresh and (kept := _kept(out, place, name, facts, care)) is not None:
-                profiles[name] = KeptProfile(kept, place, is_new=False)
+                profiles[name] = kept, place
         missing, timing = [name for name in outlines if name not in profiles], None
         for number, name in enumerate(missing):
             costs = None if fresh or care is THOROUGH else _costs_of_another(places[name], sweep, facts)
@@ -107,7 +100,7 @@ def on_testbed(
             timing = timing or Timing(show, sweep, bed, workers, facts, care)
             made = timing.profile(prepared[name], outlines[name], costs)
             made.write(places[name], under=folder)
-            profiles[name] = KeptProfile(made, places[name], is_new=True)
+            profiles[name] = made, places[name]
     except FAULTS as fault:
         raise TestbedError(f"the profile broke off: {bed.lost() or fault}") from fault
     return {name: profiles[name] for name in outlines}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -39,55 +39,54 @@ BATCHES = 4
 """Batches whose payloads are encoded: as many as a run without images of its own has."""
 
 
+@dataclass
 class Timing:
     """Measures profiles on a testbed: each model's units and backends; with care, what devices reach at best, once."""
 
-    def __init__(
-        self,
-        show: Callable[[str], None],
-        sweep: Sweep,
-        bed: Testbed,
-        workers: Workers,
-        facts: Mapping[str, Mapping[str, Any]],
-        care: Care,
-    ) -> None:
-        self._show, self._sweep, self._bed, self._workers, self._care = show, sweep, bed, workers, care
-        self._hosts = {role: dict(of_host) for role, of_host in facts.items()}
-        for role, of_host in self._hosts.items():
-            if care is THOROUGH:
-                self._show(f"what the {role} reaches at best")
-                best = workers.roofline(role, self._cpu(role))
+    show: Callable[[str], None]
+    sweep: Sweep
+    bed: Testbed
+    workers: Workers
+    facts: Mapping[str, Mapping[str, Any]]
+    care: Care
+
+    def __post_init__(self) -> None:
+        self.hosts = {role: dict(of_host) for role, of_host in self.facts.items()}
+        for role, of_host in self.hosts.items():
+            if self.care is THOROUGH:
+                self.show(f"what the {role} reaches at best")
+                best = self.workers.roofline(role, self._cpu(role))
                 of_host |= {"peak_flops": best.flops, "peak_bytes_s": best.bytes_s}
-            if bed.is_local and len(cores := of_host.get("cores") or []) == 1:
+            if self.bed.is_local and len(cores := of_host.get("cores") or []) == 1:
                 of_host["core"] = cores[0]
 
     def profile(
         self, prepared: Prepared, outline: Outline, costs_at: tuple[list[BackendCost], str] | None
     ) -> ModelProfile:
         """costs_at: what backends add, and when that was measured, where it is known. Raises FAULTS, UserError."""
-        sweep = self._sweep
+        sweep = self.sweep
         times = [each for size in sweep.batch_sizes for each in self._times(outline.name, outline.last, size)]
         largest = max(sweep.batch_sizes) * max(point.payload_bytes for point in outline.points)
         codecs = list(self._codecs(prepared, outline))
         if costs_at is None:
-            names = ", ".join(link.name for link in self._bed.links)
-            self._show(f"what {' and '.join(sweep.transports)} add on {names}")
+            names = ", ".join(link.name for link in self.bed.links)
+            self.show(f"what {' and '.join(sweep.transports)} add on {names}")
             # A search measures the same for each model: another one can use it.
-            largest = largest if self._care is THOROUGH else 0
-            costs_at = on_links(self._bed, self._workers, sweep.transports, largest, self._care), ""
-        made = of_outline(outline, costs.of_units(outline), sweep, times, costs_at[0], self._hosts, codecs)
+            largest = largest if self.care is THOROUGH else 0
+            costs_at = on_links(self.bed, self.workers, sweep.transports, largest, self.care), ""
+        made = of_outline(outline, costs.of_units(outline), sweep, times, costs_at[0], self.hosts, codecs)
         return replace(made, backends_at=costs_at[1])
 
     def _codecs(self, prepared: Prepared, outline: Outline) -> Iterator[CodecTimes]:
         """Times of the sweep's codecs on each host, for the tensors that cross at each point."""
-        codecs = [codec for codec in self._sweep.coding if codec.names]
+        codecs = [codec for codec in self.sweep.coding if codec.names]
         coded = coded_at(outline, codecs, prepared.facts.unfit) if codecs else []
-        for batch_size in self._sweep.batch_sizes if coded else ():
+        for batch_size in self.sweep.batch_sizes if coded else ():
             payloads, is_all = examples(prepared.data[batch_size])
-            for role in self._hosts:
-                self._show(f"codecs of {outline.name} on the {role}, batch size {batch_size}")
+            for role in self.hosts:
+                self.show(f"codecs of {outline.name} on the {role}, batch size {batch_size}")
                 request = TimeCodecs(coded, "", role != EDGE, self._cpu(role))
-                runs = self._workers.codec_runs(outline.name, role, request, payloads)
+                runs = self.workers.codec_runs(outline.name, role, request, payloads)
                 if len(runs.encode_s) != len(coded):
                     raise TestbedError(
                         f"{role} reports {len(runs.encode_s)} of {len(coded)} points with codecs"
@@ -95,29 +94,29 @@ class Timing:
                 yield from codec_times(outline, role, batch_size, coded, runs, is_all=is_all)
 
     def _times(self, name: str, units: int, batch_size: int) -> Iterator[UnitTimes]:
-        roles, care = list(self._hosts), self._care
-        for group in [roles] if at_once(self._bed, care) else [[role] for role in roles]:
-            self._show(f"{name} on the {' and the '.join(group)}, batch size {batch_size}")
+        roles, care = list(self.hosts), self.care
+        for group in [roles] if at_once(self.bed, care) else [[role] for role in roles]:
+            self.show(f"{name} on the {' and the '.join(group)}, batch size {batch_size}")
             # Sensors of this machine cannot tell the hosts of a local testbed apart.
             sensors = {
-                role: (not self._bed.is_local and self._hosts[role].get("sensors")) or {} for role in group
+                role: (not self.bed.is_local and self.hosts[role].get("sensors")) or {} for role in group
             }
             runs_s = care.runs, care.seconds, MOST_S
             requests = {
                 role: TimeUnits(batch_size, self._cpu(role), *runs_s, STEADY_S if "energy_j" in own else 0.0)
                 for role, own in sensors.items()
             }
-            reports = self._workers.unit_runs(name, requests)
-            series = self._workers.samples() if any(each.window for each in reports.values()) else {}
+            reports = self.workers.unit_runs(name, requests)
+            series = self.workers.samples() if any(each.window for each in reports.values()) else {}
             for role, runs in reports.items():
                 if (count := len(runs.units_s[0])) != units:
                     raise TestbedError(f"{role} reports {count} units of {name}, which has {units}")
                 at = runs.window
                 energy_j = at and energy_per_image(series.get(role, {}), at, runs.window_runs)
-                yield unit_times(role, self._hosts[role], batch_size, self._cpu(role), runs, energy_j)
+                yield unit_times(role, self.hosts[role], batch_size, self._cpu(role), runs, energy_j)
 
     def _cpu(self, role: str) -> float:
-        return self._sweep.edge_cpu if role == EDGE else 1.0
+        return self.sweep.edge_cpu if role == EDGE else 1.0
 
 
 def at_once(bed: Testbed, care: Care) -> bool:

@@ -178,13 +178,14 @@ def repeat(
         truth.expected + then + off * rng.normal(0, FORECAST_ERROR, levels.shape),
         np.hypot(FORECAST_ERROR, truth.error),
         truth.bound if engine else truth.bound + then - FROM_MEDIAN * single,
-        *((truth.fronts, truth.accuracy) if codecs > 1 else ()),
+        truth.fronts,
+        truth.accuracy,
         moves=not engine,
     )
     if default:
         known = Prospects(
             *(truth.levels + rng.normal(0, 0.4, levels.shape), np.full_like(levels, np.nan), truth.links),
-            _of_backends(truth), truth.accuracy if codecs > 1 else 1.0, twins=truth.twins, moves=False,
+            _of_backends(truth), truth.accuracy, twins=truth.twins, moves=False,
         )  # fmt: skip
     seen = np.full_like(figures, np.nan)
     search = Search(known, ROUNDS)
@@ -194,7 +195,9 @@ def repeat(
     seconds, done = _seconds(figures), ~np.isnan(seen[..., 0])
     every = np.median(figures[:ROUNDS], axis=0)
     right, all_right, lost = True, True, False
-    for members, exact in _fronts(truth, codecs):
+    # The cells of each codec's front, and with several one of all; and accuracy, which is known exactly.
+    fronts = [(np.flatnonzero(front), np.zeros((front.sum(), 0))) for front in truth.fronts.T]
+    for members, exact in [*fronts, *[(np.arange(cells), -truth.accuracy[:, None])] * (codecs > 1)]:
         mine, ties_there = levels[members], tie[np.ix_(members, members)]
         left = np.flatnonzero(now.when[members] == 0)
         shown = np.concatenate([seen[:, members], np.broadcast_to(exact, (count, *exact.shape))], axis=2)
@@ -202,8 +205,8 @@ def repeat(
         best = nondominated(shown[:, left], (False,) * shown.shape[2])
         right &= _is_right(left[best], mine, ties_there, exact)
         of_all = np.concatenate([every[members], exact], axis=1)
-        all_right &= _is_right(np.flatnonzero(_front(of_all)), mine, ties_there, exact)
-        lost |= bool((_front(np.concatenate([mine, exact], axis=1)) & (now.when[members] > 0)).any())
+        all_right &= _is_right(np.flatnonzero(true_front(of_all)), mine, ties_there, exact)
+        lost |= bool((true_front(np.concatenate([mine, exact], axis=1)) & (now.when[members] > 0)).any())
     return Result(
         right, all_right, float(seconds[done].sum() / seconds[:ROUNDS].sum()),
         float(done.sum() / (ROUNDS * cells)), lost,
@@ -217,23 +220,14 @@ def _of_backends(truth: Truth) -> Bools:
     return (truth.fronts[:, :, None] & own[:, None]).reshape(len(crosses), -1)
 
 
-def _fronts(truth: Truth, codecs: int) -> list[tuple[Ints, Floats]]:
-    """The cells of each codec's front, and with several one of all with accuracy; and what of them is known exactly.
-
-    That is cells x objectives, less is better.
-    """
-    of_codecs = [np.flatnonzero(front) for front in truth.fronts.T]
-    fronts = [(members, np.zeros((len(members), 0))) for members in of_codecs]
-    return fronts if codecs == 1 else [*fronts, (np.arange(len(truth.levels)), -truth.accuracy[:, None])]
-
-
 def _seconds(figures: Floats) -> Floats:
     """What each trial takes: two phases of some requests or half a second, warm-up, drain, and a probe."""
     request_s, pace_s = np.exp(figures[..., 0]), np.exp(figures[..., 1])
     return np.asarray(np.maximum(request_s, 0.6) + np.maximum(3 * pace_s, 0.5) + 2 * request_s + 0.6)
 
 
-def _front(levels: Floats) -> Bools:
+def true_front(levels: Floats) -> Bools:
+    """Whether none of the others dominates each cell: less is better."""
     no_better = (levels[:, None] >= levels[None]).all(axis=2)
     return np.asarray(~(no_better & (levels[:, None] > levels[None]).any(axis=2)).any(axis=1))
 
@@ -244,7 +238,7 @@ def _is_right(front: Ints, levels: Floats, tie: Floats, exact: Floats) -> bool:
     The cover of Kone, Kaufmann & Richert (2023). tie: cells x cells. exact: further objectives, cells x objectives.
     """
     more = tie[front][..., None]
-    true = np.flatnonzero(_front(np.concatenate([levels, exact], axis=1)))
+    true = np.flatnonzero(true_front(np.concatenate([levels, exact], axis=1)))
     no_better = (exact[front][:, None] >= exact[None]).all(axis=2)
     beaten = ((levels[front][:, None] > levels[None] + more).all(axis=2) & no_better).any(axis=1)
     no_worse = (exact[front][:, None] <= exact[true][None]).all(axis=2)

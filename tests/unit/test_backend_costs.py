@@ -23,13 +23,12 @@ from pareto.partitions import model as partitioned
 from pareto.partitions import registry
 from pareto.partitions.model import Outline
 from pareto.predict import backend_costs
-from pareto.predict.backend_costs import QUICK, THOROUGH, USUAL, Care, Ends, link_s, reading_of
+from pareto.predict.backend_costs import OF_USUAL, QUICK, THOROUGH, USUAL, Care, Ends, link_s
 from pareto.predict.model_times import BATCHES, codec_times, coded_at, examples
 from pareto.protocol.constants import GOODPUT
 from pareto.protocol.profile_messages import CodecRuns, Taken, Timed
 from pareto.remote.codecs.registry import parse_all
 from pareto.remote.link.probe import Reading
-from pareto.remote.link.profile import Direction, Profile
 from pareto.trial.workers import Workers
 from tests.unit.far_end import HOSTS, FarEnd, StandIn, bed_of
 from tests.unit.simulated.worlds import MODEL, POINTS, sweep
@@ -86,7 +85,7 @@ def test_a_search_takes_few_payloads_that_span_what_models_send() -> None:
     tcp = costs(None, 0, QUICK)["tcp"]
     assert tcp.payload_bytes.tolist() == [1_000, 10_000, 100_000, 1_000_000], "whatever the model"
     assert (tcp.fixed_s, tcp.per_byte_s) == pytest.approx((1e-3, 2e-9))
-    waits = costs(reading_of(USUAL), 0, QUICK)["tcp"]
+    waits = costs(OF_USUAL, 0, QUICK)["tcp"]
     assert (waits.link_s > 0).all()
     assert waits.fixed_s == pytest.approx(1e-3)
     streamed = waits.processor_s("far_s", np.array([1e6]))
@@ -174,8 +173,8 @@ def test_a_real_links_own_time_is_no_cost_of_a_backend_however_slow_it_is() -> N
     assert tcp.link_s == pytest.approx(0.002 + 8 * tcp.payload_bytes / 8e6)
     assert tcp.link_s.max() <= backend_costs.MOST_LINK_S, "a megabyte would take it longer"
     assert costs(Reading(5.0, 1e3, 1e3))["tcp"].payload_bytes.tolist() == [backend_costs.LEAST_BYTES]
-    read = reading_of(Profile("", Direction(delay_s=0.01, rate_bps=1e6), Direction(delay_s=0.02)))
-    assert (read.rtt_s, read.rate_bps, read.rate_back_bps) == (0.03, GOODPUT * 1e6, None)
+    out, back = (GOODPUT * (way.rate_bps or 0) for way in USUAL.directions)
+    assert Reading(USUAL.rtt_s, out, back) == OF_USUAL
 
 
 def ends(**reports: Any) -> Ends:

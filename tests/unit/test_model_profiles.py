@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ from pareto.partitions import model as partitioned
 from pareto.partitions import registry
 from pareto.predict import backend_costs, model_profiles
 from pareto.predict.backend_costs import QUICK, THOROUGH
-from pareto.predict.model_profiles import KeptProfile, ago, difference, estimate_s, folder_of, spares_s
+from pareto.predict.model_profiles import ago, difference, estimate_s, folder_of, spares_s
 from pareto.predict.model_times import at_once, unit_times
 from pareto.protocol.errors import UserError
 from pareto.protocol.profile_messages import Roofline, TimeUnits, UnitRuns
@@ -117,7 +117,15 @@ def workers() -> FakeWorkers:
     return FakeWorkers()
 
 
-Measure = Callable[..., tuple[KeptProfile, str]]
+class Kept(NamedTuple):
+    """A model's profile, its folder, and whether anything was measured for it."""
+
+    profile: model_profile.ModelProfile
+    folder: Path
+    is_new: bool
+
+
+Measure = Callable[..., tuple[Kept, str]]
 
 
 @pytest.fixture
@@ -135,9 +143,12 @@ def measure(
         capsys.readouterr()
         with closing(bed or bed_of(remotes(), is_local=True, shaper=FakeShaper())) as opened:
             on = console(), wanted, opened, cast(Workers, workers), {}, tmp_path / "profiles"
-            show = workers.shown.append
+            show, before = workers.shown.append, len(workers.requests)
             kept = model_profiles.on_testbed(*on, fresh=fresh, spares_s=spares_s, show=show)
-        return kept[registry.canonical(wanted.models[0])], " ".join(capsys.readouterr().out.split())
+        is_new = len(workers.requests) > before
+        return Kept(*kept[registry.canonical(wanted.models[0])], is_new), " ".join(
+            capsys.readouterr().out.split()
+        )
 
     return run
 
@@ -380,12 +391,11 @@ def test_units_add_up_to_the_median_run_and_quantiles_are_over_runs() -> None:
 
 def test_a_simulated_testbed_has_profiles_too(tmp_path: Path) -> None:
     wanted: Sweep = sweep(batch_size="1,2")
-    kept = profiling.make_or_reuse(console(), wanted, tmp_path)[NAME]
-    assert kept.is_new
+    profile, kept_in = profiling.make_or_reuse(console(), wanted, tmp_path)[NAME]
     outline = partitioned.outline(recipe(NAME, wanted))
-    assert kept.folder == folder_of(tmp_path, wanted, outline, load(wanted.testbed).record())
-    assert model_profile.read(kept.folder).batch_sizes == (1, 2)
-    assert kept.profile.activation_bytes.sum() > 0
+    assert kept_in == folder_of(tmp_path, wanted, outline, load(wanted.testbed).record())
+    assert model_profile.read(kept_in).batch_sizes == (1, 2)
+    assert profile.activation_bytes.sum() > 0
 
 
 def test_a_model_that_is_not_there_costs_no_testbed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

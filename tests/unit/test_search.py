@@ -68,11 +68,6 @@ def run(figures: Floats, known: Prospects, rounds: int = WANTED) -> Ran:
         ran.seen.append(seen)
 
 
-def on_front(truth: Floats) -> Bools:
-    no_better = (truth[:, None] >= truth).all(axis=2)
-    return np.asarray(~(no_better & (truth[:, None] > truth).any(axis=2)).any(axis=1))
-
-
 @pytest.mark.parametrize(
     ("known", "figures"),
     [
@@ -90,7 +85,7 @@ def test_whatever_the_noise_the_front_stays_and_what_is_struck_off_is_behind_it(
 ) -> None:
     monkeypatch.setattr(strikes, "LEAST_LIKELY", 7)
     ran, truth = run(figures, known), TIES if len(figures[0]) > len(TRUTH) else TRUTH
-    best, last = on_front(truth), ran.decisions[-1].strikes
+    best, last = searched.true_front(truth), ran.decisions[-1].strikes
     assert (ran.when[best] == 0).all()
     assert (ran.tried[:, best].sum(axis=0) == WANTED).all()
     assert not last.below.any()
