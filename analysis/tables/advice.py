@@ -133,7 +133,9 @@ def predicted_advice(rows: pd.DataFrame, objective: str) -> str:
     value, spread = float(best[column]), float(best[column] * best[error])
     worth = []
     for end in (EDGE, SERVER):
-        row = rows[rows["chosen_by"] == end].iloc[0]
+        if (there := rows[rows["chosen_by"] == end]).empty:  # a codec that is not at work there has no such split
+            continue
+        row = there.iloc[0]
         whole = float(row[column])
         if row["point"] == best["point"] or not (value < whole if of_latency else value > whole):
             continue
