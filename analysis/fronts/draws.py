@@ -42,11 +42,9 @@ TRUTHS = 1000
 """Draws that probabilities are made of: their standard error is 1.6 % or less."""
 ALL = "all"
 """Stands for all backends together, in the place of one."""
-DRAWN_ROUNDS = 60_000
-"""With more than 30 rounds fewer than 2000 resamples are made, so that they draw no more rounds than this..."""
-LEAST_RESAMPLES = 400
-"""... down to as many (from 150 rounds on): the standard error of a share of them is 2.5 % or less, and what many
-rounds decide is seldom near one half."""
+DRAWN_ROUNDS, LEAST_RESAMPLES = 60_000, 400
+"""With more than 30 rounds fewer than 2000 resamples are made, so that they draw no more rounds than this, down to 400
+(from 150 rounds on): what many rounds decide is seldom near one half."""
 ON_ENERGY_FRONT = ("latency_s", "throughput_ips", energy.WHOLE, energy.ACTIVE)
 _MEASURED = (*MEDIANS, *ENERGIES, *ACTIVES)
 _MADE_OF = {energy.WHOLE: ENERGIES, energy.ACTIVE: ACTIVES, **EFFICIENCIES}

@@ -61,9 +61,7 @@ def _dominated(losses: Floats, others: Floats) -> Bools:
     for part in (slice(start, start + step) for start in range(0, len(losses), step)):
         # [s, i, j]: the other point i of the set s is worse than j somewhere, or better. NaN is never better.
         worse, better = np.zeros((2, len(losses[part]), others.shape[1], losses.shape[1]), dtype=bool)
-        for mine, theirs in zip(
-            np.moveaxis(losses[part], 2, 0), np.moveaxis(others[part], 2, 0), strict=True
-        ):
+        for mine, theirs in zip(*(each[part].transpose(2, 0, 1) for each in (losses, others)), strict=True):
             worse |= ~(theirs[:, :, None] <= mine[:, None])
             better |= theirs[:, :, None] < mine[:, None]
         dominated[part] = (better & ~worse).any(axis=1)
@@ -130,9 +128,8 @@ def hypervolumes(
     for name in given:
         if name not in objectives:
             raise UserError(f"reference: {name!r} is not one of the objectives {', '.join(objectives)}")
-    return hypervolume_frame(
-        (row for drawn in ready.draws for row in hypervolume_rows(drawn, given)), objectives
-    )
+    rows = (row for drawn in ready.draws for row in hypervolume_rows(drawn, given))
+    return hypervolume_frame(rows, objectives)
 
 
 def hypervolume_rows(drawn: Draws, given: Mapping[str, float]) -> Iterator[dict[str, Any]]:
@@ -201,14 +198,14 @@ def attainment(
     its front (in 5 % of the resamples) has fewer than 6 rounds, or where none is feasible. Raises `UserError`.
     """
     ready = prepared(trials, DEFAULT, where, resamples, seed)
-    return attainment_frame(rows for drawn in ready.draws for rows in attainment_rows(drawn))
+    return attainment_frame(rows for drawn in ready.draws for rows in attainment_rows(drawn, resamples))
 
 
-def attainment_rows(drawn: Draws) -> Iterator[pd.DataFrame]:
-    """The rows of `attainment` of each group of one condition that has any."""
+def attainment_rows(drawn: Draws, most: int = BAND_RESAMPLES) -> Iterator[pd.DataFrame]:
+    """The rows of `attainment` of each group of one condition that has any, by the first of the resamples."""
     sign = np.where(drawn.maximise, -1.0, 1.0)
     for backend, members in drawn.groups():
-        admitted = drawn.admitted[:BAND_RESAMPLES, members]
+        admitted = drawn.admitted[:most, members]
         on_front = nondominated_in_each(admitted, drawn.maximise)
         if drawn.rounds_of_front(members, on_front) < LEAST_VALUES:
             continue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from pareto.protocol.errors import UserError
 
@@ -12,8 +12,7 @@ _REQUESTS = "a trial needs 130 requests for it: --requests"
 _SENSORS = "energy sensors on all hosts"
 
 
-@dataclass(frozen=True)
-class Objective:
+class Objective(NamedTuple):
     """`column` of the front's frame, in `unit`; `words` say it in a sentence. Less is better unless `maximise`. needs:
     what a run must have for it, where that is not always so.
     """
@@ -26,9 +25,9 @@ class Objective:
     needs: str = ""
 
 
-OBJECTIVES: dict[str, Objective] = {
-    objective.name: objective
-    for objective in (
+OBJECTIVES = {
+    each.name: each
+    for each in (
         Objective("latency", "latency_s", False, "s", "latency"),
         Objective("throughput", "throughput_ips", True, "images/s", "throughput"),
         Objective("p95", "latency_p95_s", False, "s", _P95, _REQUESTS),
@@ -50,10 +49,8 @@ Cells that the images cannot tell apart are equal in it."""
 
 
 def chosen(names: Sequence[str]) -> tuple[Objective, ...]:
-    """The objectives of these names, in this order.
-
-    Raises `UserError` for an unknown or repeated name, and for fewer than two: one objective has a best point,
-    not a front.
+    """The objectives of these names, in this order. Raises `UserError` for an unknown or repeated name, and for fewer
+    than two: one objective has a best point, not a front.
     """
     for name in names:
         if name not in OBJECTIVES:

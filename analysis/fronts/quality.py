@@ -91,23 +91,20 @@ def _of_model(rows: pd.DataFrame) -> pd.DataFrame:
     weight = images.where(cells[of].notna()).fillna(0.0)
     marks = cells[MARKS[of]] if of in MARKS else pd.Series("", cells.index)
     marks = marks.astype(object).fillna("").astype("str").groupby(number)
-    groups = pd.DataFrame({"mean": cells[of], "agreement": cells["agreement"], "images": images})
-    groups = groups.assign(weight=weight, hits=(cells[of] * weight).fillna(0.0), same=cells["same"])
-    groups = groups.groupby(number)
+    hits = (cells[of] * weight).fillna(0.0)
+    groups = cells.assign(hits=hits, weight=weight, mean=cells[of], images=images).groupby(number)
     places = groups[["hits", "weight"]].sum().join(groups[["mean", "agreement"]].mean())
     places["images"], places["same"] = groups["images"].max(), groups["same"].all()
     # Images count one by one only where all cells of a place mark the same.
     places["marks"] = marks.first().where(marks.nunique() == 1, "")
     # Not counted, they weigh alike.
-    places["share"] = (places["hits"] / places["weight"]).where(places["weight"] > 0, places["mean"])
-    low, high = share_interval(places["share"].to_numpy(), places["images"].to_numpy())
+    share = (places["hits"] / places["weight"]).where(places["weight"] > 0, places["mean"])
+    ends = np.array(share_interval(share.to_numpy(), places["images"].to_numpy()))
     if of == AGREEMENT:
-        places["same"] &= places["share"] == 1
-        low, high = (np.where(places["same"], places["share"], end) for end in (low, high))
-    reached = _levels(places, one=of == AGREEMENT)
-    made.loc[cells.index, _OF_MODEL] = np.column_stack(
-        [*places[["share", "images"]].to_numpy().T, low, high, reached]
-    )[number]
+        places["same"] &= share == 1
+        ends = np.where(places["same"], share, ends)
+    levels = _levels(places.assign(share=share), one=of == AGREEMENT)
+    made.loc[cells.index, [*_OF_MODEL]] = np.column_stack([share, places["images"], *ends, levels])[number]
     return made
 
 

@@ -53,14 +53,10 @@ class Comparison(NamedTuple):
 
     def holds(self, frame: pd.DataFrame) -> pd.Series:
         """A truth value for each row, NA where a figure is missing. Raises `UserError` where the two do not fit."""
-        texts = [name for name in (self.column, self.other) if name and frame[name].dtype == "string"]
-        if self.other:
-            value = None if texts else frame[self.other]
-        elif texts:  # A point is a text that is written like a number.
-            value = self.text if self.sign in ("==", "!=") else None
-        else:
-            value = self.number
-        if value is None:
+        is_text = any(frame[name].dtype == "string" for name in (self.column, self.other) if name)
+        # A point is a text that is written like a number.
+        value = frame[self.other] if self.other else self.text if is_text else self.number
+        if value is None or (is_text and (self.other or self.sign not in ("==", "!="))):
             other = self.other or f"{self.text!r} in this way"
             raise UserError(f"where: {self.column} can't be compared with {other}")
         return pd.Series(getattr(frame[self.column], SIGNS[self.sign])(value))
@@ -90,11 +86,9 @@ class Where:
         if len(text) > MOST_LETTERS:
             raise UserError(f"where: more than {MOST_LETTERS} letters are too many")
         made = tuple(_comparison(text, *map(str.strip, each.groups())) for each in COMPARISON.finditer(text))
-        left = JOIN.sub(" ", COMPARISON.sub(" ", text)).strip()
-        if left or not made:
-            raise UserError(
-                f"where {text!r}: can't read {left or text!r}; a comparison is such as latency_s < 0.5"
-            )
+        if (left := JOIN.sub(" ", COMPARISON.sub(" ", text)).strip()) or not made:
+            such = "a comparison is such as latency_s < 0.5"
+            raise UserError(f"where {text!r}: can't read {left or text!r}; {such}")
         numbers = itertools.count()
         joined = JOIN.sub(lambda word: word[0].lower(), COMPARISON.sub(lambda _: f" c{next(numbers)} ", text))
         try:
@@ -143,15 +137,15 @@ class Where:
         """Mask of what satisfies it in arrays of any shapes that go together, one for each of `columns`."""
         if not self.text:
             return np.ones((), dtype=bool)
-        every = dict(zip(columns, np.broadcast_arrays(*columns.values()), strict=True))
-        shape = next(iter(every.values())).shape
-        flat = {name: values.ravel() for name, values in every.items()}
-        holds = np.zeros(int(np.prod(shape)), dtype=bool)
+        shape = np.broadcast_shapes(*(values.shape for values in columns.values()))
+        flat = {name: np.broadcast_to(values, shape).ravel() for name, values in columns.items()}
+        holds, backend = np.zeros(int(np.prod(shape)), dtype=bool), flat.get("backend")
         # Where nothing crosses there is no backend: whichever is named, or another one, may be meant.
         for name in {each.text for each in self.comparisons if each.column == "backend"} | {"any other"}:
-            if "backend" in flat:
-                backend = every["backend"].ravel().astype(str)
-                flat["backend"] = np.where(backend == NONE, name, backend).astype(object)
+            if backend is not None:
+                flat["backend"] = np.where(backend.astype(str) == NONE, name, backend.astype(str)).astype(
+                    object
+                )
             holds |= self._result(flat).fillna(False).to_numpy(dtype=bool)
         return holds.reshape(shape)
 

@@ -56,13 +56,12 @@ def doubts(trials: pd.DataFrame, stages: pd.DataFrame, *, shared: bool) -> Itera
     every["slowdown"] = every["slowdown"].where(lost_s > least_s)
     every = every.drop(columns="others_percent" if shared else "strangers_percent")
     for name, (least, head, most, cures) in LOADS.items():
-        much = every[every[name] > least] if name in every else every.head(0)
+        figures = every.get(name, pd.Series(dtype=float))
+        much = figures[figures > least]
         if len(much):
-            whose, trial = much[name].idxmax()
+            whose, trial = much.idxmax()
             row, count = ok.loc[trial], much.index.get_level_values(1).nunique()
-            worst = (
-                f"most at {cell_title(row)} in round {row['round']}: {most.format(much[name].max(), whose)}"
-            )
+            worst = f"most at {cell_title(row)} in round {row['round']}: {most.format(much.max(), whose)}"
             yield Doubt(f"{head} in {count} of {len(ok)} trials", worst, cures)
     known = stages.reindex(columns=[*dict.fromkeys([*TRIAL, *STAGE]), "baseline_s"])
     known = known[known["baseline_s"].notna()].merge(ok[TRIAL], on=TRIAL)

@@ -114,15 +114,14 @@ def floor_sentences(known: Floors) -> Iterator[str]:
     for key, floor in known.items():
         shares = {word: floor.shares[column] for column, word in MEASURES.items() if column in floor.shares}
         each = ", ".join(f"{100 * share:.2g} % in {word}" for word, share in shares.items())
-        floor_of_it = f"noise floor of {_titled(key)}"
         again = f"({count(floor.comparisons, 'comparison')})"
+        said = f"identical treatments differ by no more than their rounds explain {again}"
         if any(share >= 0.0005 for share in shares.values()):
-            yield (
-                f"{floor_of_it}: {each}: identical treatments differ by this much beyond what their rounds explain "
-                f"{again}; every probability includes it, and no difference that it can explain is called significant"
+            said = (
+                f"{each}: identical treatments differ by this much beyond what their rounds explain {again}; every "
+                "probability includes it, and no difference that it can explain is called significant"
             )
-        else:
-            yield f"{floor_of_it}: identical treatments differ by no more than their rounds explain {again}"
+        yield f"noise floor of {_titled(key)}: {said}"
 
 
 class Level(NamedTuple):
@@ -144,9 +143,10 @@ def levels(trials: pd.DataFrame, request_variance: float, requests: float) -> li
     Nested analysis of variance by moments: each level's mean square less that of the level below, over how many of
     those below a unit has (Searle, Casella & McCulloch, "Variance Components", 1992, ch. 3); 0 if that is less.
     """
-    ok = trials[stands(trials, "latency") & (trials["latency_s"] > 0)]
-    ok = ok.assign(log=np.log(ok["latency_s"]), start=ok["restart"].fillna(0) if "restart" in ok else 0)
-    several = "testbed" in ok and ok.groupby("run")["testbed"].nunique().gt(1).any()
+    is_ok = stands(trials, "latency") & (trials["latency_s"] > 0)
+    ok = trials.reindex(columns=[*CELL, "run", "testbed", "restart", "latency_s"])[is_ok.to_numpy()]
+    ok = ok.assign(log=np.log(ok["latency_s"]), start=ok["restart"].fillna(0))
+    several = ok.groupby("run")["testbed"].nunique().gt(1).any()
     within = [
         ("runs", "run", "there is one run"),
         *([("testbeds", "testbed", "each run has one")] if several else []),

@@ -62,26 +62,23 @@ def _between(n: int) -> tuple[int, float]:
     return rank, float((n - rank) * share / (rank + (n - 2 * rank) * share))
 
 
-def needed(quantile: float, confidence: float = 0.99) -> int:
-    """The fewest samples of which two or more lie beyond the quantile with this confidence, on its rarer side.
+def needed(quantile: float) -> int:
+    """The fewest samples of which two or more lie beyond the quantile with a confidence of 99 %, on its rarer side.
 
-    Negative binomial, whatever the distribution: 11 for the median, 64 for 0.9, 130 for 0.95, 662 for 0.99. Raises
-    ValueError for a quantile or a confidence that is not between 0 and 1.
+    Negative binomial, whatever the distribution: 11 for the median, 64 for 0.9, 130 for 0.95, 662 for 0.99.
     """
-    if not (0 < quantile < 1 and 0 < confidence < 1):
-        raise ValueError(f"quantile {quantile} and confidence {confidence} must lie between 0 and 1")
     from scipy.stats import nbinom  # takes a second to import
 
     # 1 - 0.95 is a little more than 0.05, and a quantile and its mirror image need the same.
     rarer = round(min(quantile, 1 - quantile), 12)
-    return BEYOND + int(nbinom.ppf(confidence, BEYOND, rarer))
+    return BEYOND + int(nbinom.ppf(0.99, BEYOND, rarer))
 
 
-def quantile(values: Sequence[float] | Floats, q: float, confidence: float = 0.99) -> float:
+def quantile(values: Sequence[float] | Floats, q: float) -> float:
     """The q-quantile of the values, interpolated linearly; NaN if they are fewer than `needed`. A NaN is no value."""
     known = np.asarray(values, dtype=float)
     known = known[~np.isnan(known)]
-    return float(np.quantile(known, q)) if len(known) >= needed(q, confidence) else math.nan
+    return float(np.quantile(known, q)) if len(known) >= needed(q) else math.nan
 
 
 def quantile_interval(values: Floats, q: float) -> tuple[float, float]:

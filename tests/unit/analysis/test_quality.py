@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -28,63 +30,103 @@ def by_codec(rows: pd.DataFrame, column: str) -> dict[str, float]:
     return dict(zip(first["codec"], first[column], strict=True))
 
 
+def changed(data: pd.DataFrame, **of_codecs: dict[str, Any]) -> pd.DataFrame:
+    """The trials with other figures of some codecs."""
+    for codec, figures in of_codecs.items():
+        data.loc[data["codec"] == codec, [*figures]] = [*figures.values()]
+    return data
+
+
+def marks(*images: int) -> str:
+    """These of 200 images, a hexadecimal digit for each four, the first image the highest bit."""
+    return f"{sum(1 << (199 - number) for number in images):050x}"
+
+
+def wrong(**images: range) -> pd.DataFrame:
+    """Codecs that are wrong with these of 200 images, of which none is with the first ten."""
+    figures = {
+        codec: {
+            "top1": 1 - len(of) / 200,
+            "agreement": 1 - len({*of} - {*range(10)}) / 200,
+            "wrong_images": marks(*of),
+        }
+        for codec, of in {"none": range(10), "fp16": range(12), **images}.items()
+    }
+    return changed(trials(codecs=("none", "fp16", "int8"), top1_images=200.0), **figures)
+
+
+def changing(*, told: bool) -> pd.DataFrame:
+    """Codecs that change the class of 6 and of 12 of 200 images."""
+    of = {
+        codec: {"agreement": 1 - count / 200, "agreement_images": 200, "output_error": 0.1}
+        | ({"changed_images": marks(*range(count))} if told else {})
+        for codec, count in (("fp16", 6), ("int8", 12))
+    }
+    return changed(trials(codecs=("none", "fp16", "int8")), **of)
+
+
+FIVE = {"agreement": 1 - 5 / IMAGES}
+LABELS: dict[str, Any] = {"int8": {"top1": 0.88}, "fp16": {"top1": 0.8975}}
+LEVELS: dict[str, tuple[pd.DataFrame, str, dict[str, float]]] = {
+    "what the images cannot tell apart has one level": (
+        trials(), "agreement", {"none": 1.0, "zstd": 1.0, "fp16": 1.0, "int8": 0.985, "uint4": 0.9},
+    ),
+    "5 beside 3 of int8: 2 of at most 8 discordant": (changed(trials(), uint4=FIVE), "agreement", {"uint4": 0.985}),
+    "no images, no tie": (
+        changed(trials().assign(agreement_images=np.nan), uint4=FIVE), "agreement", {"uint4": 0.975},
+    ),
+    "an image that changes its class tells a codec from none": (
+        changed(trials(), fp16={"agreement": 1 - 1 / IMAGES}), "agreement", {"fp16": 1 - 1 / IMAGES},
+    ),
+    "with labels: 8 images less, of at most 6 + 0 that int8 changes, and one image less": (
+        changed(trials(top1=0.9, top1_images=400), **LABELS), "top1", {"none": 0.9, "fp16": 0.9, "int8": 0.88},
+    ),
+    "some have no label: agreement is of all": (
+        changed(trials(top1=0.9, top1_images=400), **LABELS, zstd={"top1": np.nan, "top1_images": np.nan}),
+        "agreement",
+        {"int8": 0.985},
+    ),
+    "two images for one and none for the other; ten for one": (
+        wrong(int8=range(20)), "top1", {"none": 0.95, "fp16": 0.95, "int8": 0.9},
+    ),
+    "20 for one, 10 for the other: by chance": (wrong(int8=range(100, 120)), "top1", {"int8": 0.95}),
+    "broken marks: what it must be at most is known still": (
+        changed(wrong(int8=range(20)), int8={"wrong_images": "zz"}), "top1", {"int8": 0.9},
+    ),
+    "without marks what may be discordant is bounded by both together": (
+        changing(told=False), "agreement", {"fp16": 0.97, "int8": 0.97},
+    ),
+    "two codecs of near agreement are told apart by their images": (
+        changing(told=True), "agreement", {"fp16": 0.97, "int8": 0.94},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("data", "of", "levels"), LEVELS.values(), ids=LEVELS)
+def test_levels_of_accuracy(data: pd.DataFrame, of: str, levels: dict[str, float]) -> None:
+    rows = judged(data)
+    assert set(rows["accuracy_of"]) == {of}
+    found = by_codec(rows, "accuracy_level")
+    assert {codec: found[codec] for codec in levels} == levels
+
+
 def test_an_engine_that_changes_results_says_what_that_costs() -> None:
     data = example_engines.trials(("eager", "onnx"), rounds=3)
-    lossy = data["engine"] == "onnx"
-    figures = {"agreement": 0.97, "agreement_images": 200.0, "output_error": 0.02}
-    for name, value in figures.items():
-        data[name] = data[name].where(~lossy, value)
+    assert list(quality.of_engines(front(data))) == []
+    figures = ["agreement", "agreement_images", "output_error"]
+    data.loc[data["engine"] == "onnx", figures] = 0.97, 200.0, 0.02
     (line,) = quality.of_engines(front(data))
     assert line.startswith("small, engine onnx: it changes the results, agreement of 200 images 97 %")
-    assert list(quality.of_engines(front(data[~lossy]))) == []
 
 
 def test_without_labels_accuracy_is_the_agreement_with_the_whole_model() -> None:
     rows = judged(trials())
-    assert set(rows["accuracy_of"]) == {"agreement"}
-    assert by_codec(rows, "accuracy") == {
-        "none": 1.0, "zstd": 1.0, "fp16": 1.0, "int8": 0.985, "uint4": 0.9,
-    }  # fmt: skip
+    agreement = {"none": 1.0, "zstd": 1.0, "fp16": 1.0, "int8": 0.985, "uint4": 0.9}
+    assert by_codec(rows, "accuracy") == agreement
     assert rows.loc[rows["payload_bytes"] == 0, "accuracy"].eq(1).all()
     # 197 and 200 of 200; without a codec, and with one that gives the same output, nothing is to be estimated.
-    assert by_codec(rows, "accuracy_low") == pytest.approx(
-        {"none": 1.0, "zstd": 1.0, "fp16": 0.98116, "int8": 0.95684, "uint4": 0.85059}, abs=1e-5
-    )
-
-
-def test_what_the_images_cannot_tell_apart_has_one_level() -> None:
-    rows = judged(trials())
-    assert by_codec(rows, "accuracy_level") == {
-        "none": 1.0, "zstd": 1.0, "fp16": 1.0, "int8": 0.985, "uint4": 0.9,
-    }  # fmt: skip
-    near = trials()
-    near.loc[near["codec"] == "uint4", "agreement"] = (
-        1 - 5 / IMAGES
-    )  # beside 3 of int8: 2 of at most 8 discordant
-    assert by_codec(judged(near), "accuracy_level")["uint4"] == 0.985
-    near["agreement_images"] = np.nan
-    assert by_codec(judged(near), "accuracy_level")["uint4"] == 0.975, "no images, no tie"
-
-
-def test_an_image_that_changes_its_class_tells_a_codec_from_none() -> None:
-    data = trials()
-    data.loc[data["codec"] == "fp16", "agreement"] = 1 - 1 / IMAGES
-    assert by_codec(judged(data), "accuracy_level")["fp16"] == 1 - 1 / IMAGES
-
-
-def test_with_labels_accuracy_is_top1_and_the_same_images_decide_what_ties() -> None:
-    data = trials(top1=0.9, top1_images=400)
-    data.loc[data["codec"] == "int8", "top1"] = (
-        0.88  # 8 images less, of at most 6 + 0 that int8 changes: all for one
-    )
-    data.loc[data["codec"] == "fp16", "top1"] = 0.8975  # one image less
-    rows = judged(data)
-    assert set(rows["accuracy_of"]) == {"top1"}
-    levels = by_codec(rows, "accuracy_level")
-    assert (levels["none"], levels["fp16"], levels["int8"]) == (0.9, 0.9, 0.88)
-    partly = data.copy()
-    partly.loc[partly["codec"] == "zstd", ["top1", "top1_images"]] = np.nan
-    assert set(judged(partly)["accuracy_of"]) == {"agreement"}, "some have no label: agreement is of all"
+    low = {"none": 1.0, "zstd": 1.0, "fp16": 0.98116, "int8": 0.95684, "uint4": 0.85059}
+    assert by_codec(rows, "accuracy_low") == pytest.approx(low, abs=1e-5)
 
 
 def test_quality_is_of_a_cell_over_all_backends_and_networks() -> None:
@@ -191,49 +233,6 @@ def test_the_worst_point_is_the_one_of_which_the_images_say_least() -> None:
     data.loc[same, "output_error"] = 0.0
     (line,) = (line for line in quality.sentences(judged(data)) if "fp16" in line)
     assert "least at point 1 (95 %: 98.1 to 100 %)" in line
-
-
-def marked(images: set[int], of: int = 200) -> str:
-    return f"{sum(1 << (of - 1 - number) for number in images):0{of // 4}x}"
-
-
-def test_images_decide_one_by_one_where_a_row_marks_them() -> None:
-    """Of 200 images two codecs are wrong with 20 and 12: it hangs on which of them, whether that is chance."""
-    data = trials(codecs=("none", "fp16", "int8"), top1_images=200.0)
-    wrong = {"none": set(range(10)), "fp16": set(range(12)), "int8": set(range(20))}
-    for codec, images in wrong.items():
-        own = data["codec"] == codec
-        data.loc[own, "top1"] = 1 - len(images) / 200
-        data.loc[own, "agreement"] = 1 - len(images - wrong["none"]) / 200
-        data.loc[own, "wrong_images"] = marked(images)
-    levels = by_codec(judged(data), "accuracy_level")
-    assert levels["fp16"] == levels["none"] == 0.95, "two images for one, none for the other"
-    assert levels["int8"] == 0.9, "ten for one, none for the other"
-    apart = data.copy()
-    of_int8 = apart["codec"] == "int8"
-    apart.loc[of_int8, "wrong_images"] = marked({*range(100, 120)})
-    apart.loc[of_int8, "agreement"] = 0.85
-    assert by_codec(judged(apart), "accuracy_level")["int8"] == 0.95, (
-        "20 for one, 10 for the other: by chance"
-    )
-    broken = data.copy()
-    broken.loc[of_int8, "wrong_images"] = "zz"
-    assert by_codec(judged(broken), "accuracy_level")["int8"] == 0.9, "what it must be at most is known still"
-
-
-def test_two_codecs_of_equal_agreement_are_told_apart_by_their_images() -> None:
-    """As without marks, what may be discordant is bounded by both together, which is too much to tell."""
-    data = trials(codecs=("none", "fp16", "int8"))
-    changed = {"fp16": set(range(6)), "int8": set(range(12))}
-    for codec, images in changed.items():
-        own = data["codec"] == codec
-        data.loc[own, ["agreement", "agreement_images", "output_error"]] = 1 - len(images) / 200, 200, 0.1
-    without = by_codec(judged(data), "accuracy_level")
-    for codec, images in changed.items():
-        data.loc[data["codec"] == codec, "changed_images"] = marked(images)
-    paired = by_codec(judged(data), "accuracy_level")
-    assert (without["fp16"], without["int8"]) == (0.97, 0.97)
-    assert (paired["fp16"], paired["int8"]) == (0.97, 0.94)
 
 
 @pytest.mark.parametrize(("column", "word"), [("mean_iou", "mean IoU"), ("map50", "mAP at 0.5")])

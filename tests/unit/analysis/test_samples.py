@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from scipy import optimize, stats
+from scipy import stats
 
 from pareto.analysis.statistics import samples
 from pareto.analysis.statistics.samples import (
@@ -28,39 +28,22 @@ COUNTS = (6, 7, 8, 9, 10, 13, 17, 25, 40, 60)
 Draw = Callable[[np.random.Generator, tuple[int, int]], Floats]
 
 
-def two_kinds(gap: float, share: float) -> tuple[Draw, float]:
-    """Standard normal values, a share of them slower by `gap`; and their median."""
-
-    def below(value: float) -> float:
-        return float((1 - share) * stats.norm.cdf(value) + share * stats.norm.cdf(value - gap) - 0.5)
-
-    return lambda rng, shape: rng.normal(size=shape) + gap * (rng.random(shape) < share), float(
-        optimize.brentq(below, -5, gap + 5)
-    )
-
-
 DISTRIBUTIONS: dict[str, tuple[Draw, float]] = {
     "normal": (lambda rng, shape: rng.normal(3, 2, shape), 3.0),
     "lognormal": (lambda rng, shape: rng.lognormal(0, 1, shape), 1.0),
     "exponential": (lambda rng, shape: rng.exponential(size=shape), math.log(2)),
     "heavy tails": (lambda rng, shape: rng.standard_t(2, shape), 0.0),
     "no mean at all": (lambda rng, shape: rng.standard_cauchy(shape), 0.0),
-    "two halves that touch": two_kinds(3, 0.5),
-    "every third one is slow": two_kinds(6, 0.3),
-    "every fifth one is very slow": two_kinds(10, 0.2),
     "a coarse clock": (lambda rng, shape: np.round(rng.normal(size=shape) * 20) / 20, 0.0),
 }
 
 
-def coverage(name: str, count: int, samples: int = SAMPLES) -> float:
-    draw, truth = DISTRIBUTIONS[name]
-    low, high = intervals(draw(np.random.default_rng(count), (samples, count)))
-    return float(np.mean((low <= truth) & (truth <= high)))
-
-
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
 def test_95_of_100_intervals_hold_the_median(name: str) -> None:
-    assert {count: held for count in COUNTS if not 0.93 <= (held := coverage(name, count)) <= 0.97} == {}
+    draw, truth = DISTRIBUTIONS[name]
+    for count in COUNTS:
+        low, high = intervals(draw(np.random.default_rng(count), (SAMPLES, count)))
+        assert 0.93 <= np.mean((low <= truth) & (truth <= high)) <= 0.97, count
 
 
 def test_it_is_as_narrow_as_it_may_be() -> None:
@@ -87,10 +70,8 @@ def test_how_many_samples_a_quantile_needs(quantile: float, samples: int) -> Non
     """One or none of the samples beyond the quantile: the binomial written out."""
     assert needed(quantile) == needed(1 - quantile) == samples
     assert math.isnan(quantile_of(np.arange(samples - 1.0), quantile))
-    for confidence in (0.9, 0.99):
-        number = needed(quantile, confidence)
-        doubts = [quantile**n + n * (1 - quantile) * quantile ** (n - 1) for n in (number, number - 1)]
-        assert doubts[0] <= 1 - confidence < doubts[1]
+    doubts = [quantile**n + n * (1 - quantile) * quantile ** (n - 1) for n in (samples, samples - 1)]
+    assert doubts[0] <= 0.01 < doubts[1]
 
 
 def test_no_number_is_no_sample() -> None:
@@ -98,12 +79,6 @@ def test_no_number_is_no_sample() -> None:
     assert quantile_of([*values, math.nan], 0.95) == quantile_of(values, 0.95) == pytest.approx(0.95 * 129)
     assert math.isnan(quantile_of([*values[:-1], math.nan], 0.95))
     assert math.isnan(quantile_of([], 0.5))
-
-
-@pytest.mark.parametrize("quantile", [0.0, 1.0, -0.1, 1.5, math.nan])
-def test_what_is_no_quantile(quantile: float) -> None:
-    with pytest.raises(ValueError, match="0 and 1"):
-        needed(quantile)
 
 
 USUAL = [10.1, 9.9, 10.0, 10.2, 9.8, 10.05]

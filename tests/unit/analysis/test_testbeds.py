@@ -107,22 +107,17 @@ def test_the_spread_between_testbeds_is_a_level_of_its_own(tmp_path: Path) -> No
 
 def test_a_report_shows_the_testbeds_of_a_run(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     on_testbeds(tmp_path, [1.0, 1.14, 1.0], rounds=9)
-    hosts = {"server": {"hostname": "gpu", "cpu": "EPYC", "cuda": "H100"}}
-    sessions = [
-        {
-            "testbed_name": f"lab{number}",
-            "hosts": {"edge": {"hostname": f"pi{number}<b>", "cpu": "A76"}, **hosts},
-        }
-        for number in (1, 2, 3)
-    ]
-    (tmp_path / "manifest.json").write_text(json.dumps({"testbed": "lab1; lab2; lab3", "sessions": sessions}))
+    server = {"hostname": "gpu", "cpu": "EPYC", "cuda": "H100"}
+    hosts = {
+        f"lab{n}": {"edge": {"hostname": f"pi{n}<b>", "cpu": "A76"}, "server": server} for n in (1, 2, 3)
+    }
+    sessions = [{"testbed_name": name, "hosts": of} for name, of in hosts.items()]
+    (tmp_path / "manifest.json").write_text(json.dumps({"testbed": "; ".join(hosts), "sessions": sessions}))
     found = report([tmp_path], options=Options(figures="none"))
     assert [line for line in found.warnings if line.startswith("testbeds: ")]
-    frame = pd.read_csv(tmp_path / "testbeds.csv")
-    assert frame["testbed"].tolist() == ["lab1", "lab2", "lab3"] * 2
-    text = (tmp_path / "report.md").read_text()
+    assert pd.read_csv(tmp_path / "testbeds.csv")["testbed"].tolist() == [*hosts] * 2
+    text, html = ((tmp_path / f"report.{form}").read_text() for form in ("md", "html"))
     assert text.partition("## Testbeds")[2].partition("##")[0] == snapshot
-    html = (tmp_path / "report.html").read_text()
     assert "pi2&lt;b&gt;" in html
     assert "3 testbeds" in html
     assert [row["testbed"] for row in as_json.plain(as_json.of_report(found, tmp_path))["testbeds"]]
