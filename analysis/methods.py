@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +53,11 @@ def methods(runs: Joined) -> str:
     All is from the runs' manifests and rows: what these do not record is not mentioned.
     """
     environment = Environment(undefined=StrictUndefined, extensions=["jinja2.ext.do"])  # noqa: S701  (plain text)
-    environment.globals |= {"duration": duration, "family": family, "percent": percent, "rate": rate}
+    functions = (duration, family, percent, rate, stands, status_words, transports)
+    environment.globals |= {"allocators": allocators, **{each.__name__: each for each in functions}}
     environment.filters |= {"count": count, "distinct": _distinct, "each": _each, "listed": listed}
     environment.filters |= {"named": _named, "shape": _shape, "span": _span, "weights": _weights}
+    environment.filters |= {"models": _models, "short": _is_short, "ordered": partial(sorted, key=cuts)}
     template = environment.from_string(Path(__file__).with_suffix(".txt").read_text(encoding="utf-8"))
     paragraphs = template.render(_values(runs)).split(PARAGRAPH)
     return "\n\n".join(" ".join(each.split()) for each in paragraphs if each.strip())
@@ -67,31 +70,20 @@ def _values(runs: Joined) -> dict[str, Any]:
     hosts = [section(session, "hosts") for session in of_sessions]
     names = dict.fromkeys(name for netem in trials["netem"].unique() for name in str(netem).split("+"))
     known = {name: [each for each in manifests if section(each, "profiles", name)] for name in names}
-    points = trials.groupby("model", observed=True)["point"].unique()
     return {
         "trials": trials,
         "manifests": manifests,
         "sessions": of_sessions,
-        "simulated": any(_each(manifests, SIMULATED)),
-        "short": any(map(_is_short, _each(manifests, "sweep"))),
         "created": [str(created)[:10] for created in _each(manifests, "created_at")],
-        "described": _models(manifests),
-        "models": {name: _each(manifests, "models", str(name)) for name in trials["model"].unique()},
-        "points": points.map(lambda each: sorted(each, key=cuts)),
-        "most_named": MOST_NAMED,
-        "backends": transports(trials),
-        "hosts": {
-            role: _each(hosts, role) for role in dict.fromkeys(role for each in hosts for role in each)
-        },
-        "allocators": allocators(trials, manifests),
+        "hosts": {role: _each(hosts, role) for role in dict.fromkeys(key for each in hosts for key in each)},
         "profiles": [(name, *directions(each[0], name)) for name, each in known.items() if each],
         "rounds": trials.groupby(["run", *CELL], dropna=False, observed=True)["round"].nunique(),
-        "struck": len(runs.struck),
-        "probes": links([run.folder for run in runs.runs]),
-        "statuses": status_words(trials),
-        "all_stand": stands(trials).all(),
         "most_rounds": trials.groupby("run", observed=True)["round"].nunique().max(),
         "least_rounds": LEAST_VALUES,
+        "struck": runs.struck,
+        "probes": links([run.folder for run in runs.runs]),
+        "most_named": MOST_NAMED,
+        "simulated": any(_each(manifests, SIMULATED)),
     }
 
 

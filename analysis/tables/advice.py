@@ -133,7 +133,9 @@ def predicted_advice(rows: pd.DataFrame, objective: str) -> str:
     value, spread = float(best[column]), float(best[column] * best[error])
     worth = []
     for end in (EDGE, SERVER):
-        if (there := rows[rows["chosen_by"] == end]).empty:  # a codec that is not at work there has no such split
+        if (
+            there := rows[rows["chosen_by"] == end]
+        ).empty:  # a codec that is not at work there has no such split
             continue
         row = there.iloc[0]
         whole = float(row[column])
