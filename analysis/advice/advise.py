@@ -168,7 +168,7 @@ def kept(runs: Joined, network: Network, model: str = "", where: str = "") -> Ke
     cells, ok = (pd.MultiIndex.from_frame(rows[keys].astype("str")) for rows in (off, every[0].valid))
     unmeasured = int((~cells.unique().isin(ok)).sum())
     is_measured = any(each.same(network) for each in networks(manifests, strict=False).values())
-    plain = first["codec"] in ("", NO_CODEC) and trials["engine"].eq(EAGER).all()
+    plain = first["codec"] == NO_CODEC and trials["engine"].eq(EAGER).all()
     if not plain or not (is_chain(trials) or (unmeasured and not is_measured)):
         return None
     batch_size, fitting = int(first["batch_size"]), []

@@ -193,7 +193,7 @@ def _on_its_front(rows: pd.DataFrame, one: Series) -> pd.DataFrame:
         return rows[nothing & is_on]
     corner = rows["on_fronts_of"].str.split("; ").map(lambda names: one.backend in names)
     is_on = is_on.where(~nothing, corner) & rows["backend"].isin([one.backend, NONE])
-    return rows[is_on & (rows["codec"].fillna("") == one.codec)]
+    return rows[is_on & (rows["codec"] == one.codec)]
 
 
 def _stairs(axes: Axes, corners: pd.DataFrame, scheme: Scheme) -> tuple[Floats, Floats]:

@@ -160,7 +160,7 @@ def draw_map(
     if fades:
         entries.append(Patch(facecolor="0.96", hatch=UNDECIDED, label="too close to call", **_THIN))
     codecs = rows["codec"].unique()
-    codec = "over codecs" if len(codecs) > 1 else codecs[0] if codecs[0] not in ("", NO_CODEC) else ""
+    codec = "over codecs" if len(codecs) > 1 else codecs[0] if codecs[0] != NO_CODEC else ""
     title = f"Best point by network: {', '.join(filter(None, (rows['model'].iloc[0], codec)))}"
     off = [f"{100 * error:.2g} % ({name})" for name, error in errors.items()]
     missing = sorted(set(rows["netem"]) - set(winners["netem"]))

@@ -19,7 +19,7 @@ from pareto.analysis.figures.style import GREY, Printed, Series, entry, level, s
 from pareto.analysis.fronts.quality import codec_name, is_none
 from pareto.analysis.naming import backends, levels, subject
 from pareto.analysis.runs.manifest import within
-from pareto.analysis.runs.points import AT_WORK, CELL, EAGER, cuts, hosts
+from pareto.analysis.runs.points import AT_WORK, CELL, EAGER, NO_CODEC, cuts, hosts
 from pareto.analysis.runs.standing import stands
 
 SIGNIFICANT, INTERVAL, RANGE = "significant", "95 % interval", "range"
@@ -46,7 +46,7 @@ def payload(
     before each link. stages: of `costs.stage_medians`, for chains. manifest: for input and FLOPs. Raises `Nothing`.
     """
     data = payload_data(rows, stages, manifest)
-    entries = _payload(on, data, levels(rows["codec"].fillna("")))
+    entries = _payload(on, data, levels(rows["codec"]))
     what = (
         "Above: tensor bytes that a request sends; below: share of all measured compute time before each link"
     )
@@ -254,7 +254,7 @@ def _pairs(data: pd.DataFrame, counted: pd.DataFrame, what: What) -> Iterator[tu
         of_pairs = [(f"{pair['other']} \N{MINUS SIGN} {pair['first']}", pair) for pair in both]
         within_each = [(f", {codec_name(each)}", {"codec": each}) for each in levels(data["codec"])]
     else:
-        every = levels(counted[what], ("", "none", EAGER))
+        every = levels(counted[what], (NO_CODEC, EAGER))
         of_pairs = [(each, {"other": each}) for each in every]
         within_each = [(f" over {each}", {"backend": each}) for each in backends(data)]
     several = len(within_each) > 1

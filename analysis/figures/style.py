@@ -170,7 +170,7 @@ class Series:
         """
         own = rows[rows["backend"] == self.backend]
         if self.backend != NONE:
-            own = own[own["codec"].fillna("") == self.codec]
+            own = own[own["codec"] == self.codec]
         elif "on_backend_front" in own:
             own = own.sort_values("on_backend_front", ascending=False, kind="stable")
             own = own.drop_duplicates([*own.columns.intersection(BUT_CODEC), "point"])

@@ -40,12 +40,12 @@ SAME_OUTPUT = 1e-6
 
 def is_none(codecs: pd.Series) -> pd.Series:
     """Mask of the rows without a codec."""
-    return codecs.astype("str").isin(["", NONE])
+    return codecs.astype("str") == NONE
 
 
 def codec_name(codec: object) -> str:
     """The codec's name, `no codec` without one."""
-    return "no codec" if str(codec) in ("", NONE) else str(codec)
+    return "no codec" if codec == NONE else str(codec)
 
 
 def right_by_chance(trials: pd.DataFrame, manifests: Mapping[str, Mapping[str, Any]]) -> pd.Series:

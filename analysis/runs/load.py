@@ -155,7 +155,7 @@ def struck(where: Sequence[Path], labels: Mapping[Trials, str] | None = None) ->
     Raises UserError for a file that is no such table.
     """
     rows, *_ = _frame([folder for folder in where if reading.is_there(folder, STRUCK)], STRUCK)
-    return with_setup(rows, labels or {})
+    return with_setup(rows.astype(dict.fromkeys(rows.select_dtypes("category"), "str")), labels or {})
 
 
 def joined(runs: Runs | Joined) -> Joined:

@@ -18,6 +18,7 @@ from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.analysis.figures import time_figures
+from pareto.analysis.figures.drawing import save
 from pareto.basics.escaping import markdown
 from pareto.commands.report import _joined, run_folders
 from pareto.remote.link.units import duration
@@ -117,18 +118,21 @@ def test_methods_are_all_that_is_printed_and_nothing_is_written(tmp_path: Path) 
 def test_whoever_interrupts_the_drawing_has_the_answers_and_all_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
 ) -> None:
-    def interrupted(*_: Any) -> list[Path]:
-        assert (run / "report.html").exists()
+    def first_figure(waiting: Any, folder: Path, widths: Any, *_: Any) -> list[Path]:
+        assert {"front.csv", "report.html", ".made"} <= {path.name for path in run.iterdir()}
+        save(waiting[0], folder, widths)
         raise KeyboardInterrupt
 
     run = few(tmp_path / "run")
-
-    monkeypatch.setattr("pareto.analysis.reporting.save_all", interrupted)
+    monkeypatch.setattr("pareto.analysis.reporting.save_all", first_figure)
     done = command("report", str(run))
     assert done.code == 130
     assert "mobilenetv2 at 200ms-5mbit: " in " ".join(done.out.split())
-    assert {"front.csv", "paired.csv", "report.html"} <= {path.name for path in run.iterdir()}
     assert done.out.splitlines()[-1].replace(str(run), "OUT") == snapshot
+    drawn = {path.suffix for path in (run / "figures").glob("front-*")}
+    assert drawn == {".pdf", ".png", ".csv", ".txt", ".tex"}
+    well("report", str(run), "--figures", "none")
+    assert not list((run / "figures").iterdir()), "what was drawn does not stay"
 
 
 def test_several_runs_are_joined_beside_them_and_a_constraint_is_obeyed_by_all_that_is_printed(

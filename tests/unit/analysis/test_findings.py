@@ -25,6 +25,8 @@ def test_the_notes_name_what_bounds_the_best_points_and_what_was_busiest_there(
     snapshot: SnapshotAssertion,
 ) -> None:
     rows, _ = example_chain.analysed([(3, 5), (5, 5), (21, 21)])
+    (alone,) = notes.best_points(rows[rows["point"] == "21+21"], "x")
+    assert "tcp" not in alone and "rpc" not in alone, "where nothing crosses no backend is named"
     best, nearest = rows.loc[rows["throughput_ips"].idxmax()], rows.loc[rows["latency_s"].idxmin()]
     assert (best["point"], nearest["point"]) == ("3+5", "5+5")
     one = rows[rows["point"] == "5+5"]
@@ -38,13 +40,6 @@ def test_the_notes_name_what_bounds_the_best_points_and_what_was_busiest_there(
     (note,) = notes.best_points(constrained, "x")
     assert "5+5" in note and "3+5" not in note
     assert list(notes.best_points(rows.assign(feasible=False), "x")) == []
-
-
-def test_where_nothing_crosses_no_backend_is_named(snapshot: SnapshotAssertion) -> None:
-    rows, _ = example_chain.analysed([(3, 5), (21, 21)])
-    (alone,) = notes.best_points(rows[rows["point"] == "21+21"], "x")
-    assert "tcp" not in alone and "rpc" not in alone
-    assert alone == snapshot
 
 
 def test_a_best_point_names_its_codec_and_what_that_costs() -> None:

@@ -11,7 +11,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.analysis import reporting
-from pareto.analysis.figures.drawing import conditions, save
+from pareto.analysis.figures.drawing import conditions
 from pareto.analysis.figures.look import Look
 from pareto.analysis.figures.shown import drawings
 from pareto.analysis.figures.style import every_series
@@ -123,26 +123,6 @@ def test_nothing_of_an_earlier_report_stays(whole: Findings, tmp_path: Path) -> 
     report(run, options=Options(figures="none", where="backend == tcp"))
     assert {path.name for path in (run / "figures").iterdir()} == {"notes.md", "front-page.png"}
     assert own[2].read_bytes() == trials_then
-
-
-def test_what_an_interrupted_report_drew_does_not_stay(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = write(tmp_path, trials(rounds=1)[::21])
-    seen: list[set[str]] = []
-
-    def first_figure(waiting: Any, folder: Path, widths: Any, *_: Any) -> list[Path]:
-        save(waiting[0], folder, widths)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(reporting, "save_all", first_figure)
-    with pytest.raises(KeyboardInterrupt):
-        report(run, before_figures=lambda _: seen.append({path.name for path in tmp_path.iterdir()}))
-    assert seen[0] >= {"front.csv", "report.html", ".made"}
-    drawn_first = {path.suffix for path in (tmp_path / "figures").glob("front-*")}
-    assert drawn_first == {".pdf", ".png", ".csv", ".txt", ".tex"}
-    report(run, options=TABLES)
-    assert not list((tmp_path / "figures").iterdir())
 
 
 def test_what_a_report_takes_away_is_not_decided_by_the_folder(tmp_path: Path) -> None:

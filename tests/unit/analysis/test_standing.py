@@ -18,7 +18,7 @@ from pareto.analysis.fronts.front import front as front_of
 from pareto.analysis.runs import standing
 from pareto.analysis.runs.load import load
 from pareto.analysis.runs.points import pooled
-from pareto.analysis.schema import LATENCY_ONLY, THROUGHPUT_ONLY, TRIALS, status_of
+from pareto.analysis.schema import LATENCY_ONLY, THROUGHPUT_ONLY, TRIALS
 from tests.unit.example_run import PAYLOAD_KIB, trials, with_energy, write
 
 LAST = len(PAYLOAD_KIB) - 1
@@ -28,9 +28,9 @@ THROUGHPUT_ALONE = {"status": THROUGHPUT_ONLY, "reason": "something else ran the
 
 def told(
     folder: Path, changes: dict[str, Any], where: Callable[[dict[str, Any]], bool], **options: Any
-) -> Path:
-    """A run in which some trials are changed."""
-    return write(folder, [row | changes if where(row) else row for row in trials(**options)])
+) -> pd.DataFrame:
+    """The trials of a run in which some are changed."""
+    return load(write(folder, [row | changes if where(row) else row for row in trials(**options)]))
 
 
 def front(trials: pd.DataFrame, objectives: Sequence[str] = ("latency", "throughput")) -> pd.DataFrame:
@@ -57,15 +57,12 @@ def test_one_figure_counts_and_the_other_is_never_averaged_in(
     def once(row: dict[str, Any]) -> bool:
         return which(row) and row["round"] == 0
 
-    plain = of(front(load(write(tmp_path / "plain", trials()))), 3)
-    some = of(front(load(told(tmp_path / "some", alone, once))), 3)
+    made = {"plain": {}, "some": alone, "less": {"status": "invalid"}}
+    plain, some, less = (of(front(told(tmp_path / name, each, once)), 3) for name, each in made.items())
     assert (some["rounds"], some["excluded"], some["left_out"]) == (2, 1, 0)
     assert some[kept] == plain[kept], "of three rounds"
-    without = load(told(tmp_path / "less", {"status": "invalid"}, once))
-    assert some[lost] == of(front(without), 3)[lost], "of two rounds"
-
-    every = load(told(tmp_path / "every", alone, which))
-    row = of(front(every), 3)
+    assert some[lost] == less[lost], "of two rounds"
+    row = of(front(told(tmp_path / "every", alone, which)), 3)
     assert row[kept] == plain[kept]
     assert np.isnan(row[lost])
     assert (row["rounds"], row["excluded"]) == (3, 0)
@@ -74,7 +71,7 @@ def test_one_figure_counts_and_the_other_is_never_averaged_in(
 
 def test_a_front_of_latency_alone_still_counts_it(tmp_path: Path) -> None:
     quick = {**LATENCY_ALONE, "latency_s": 0.001}
-    run = load(told(tmp_path, quick, lambda row: row["point"] == 3 and row["backend"] == "tcp"))
+    run = told(tmp_path, quick, lambda row: row["point"] == 3 and row["backend"] == "tcp")
     alone = front(run, ["latency", "payload"])
     assert of(alone, 3)["on_front"]
     assert not of(front(run), 3)["on_front"]
@@ -89,7 +86,8 @@ def test_the_lowest_latency_is_the_answer_though_its_throughput_is_not_known(
         return bool(row["point"] == 8 and row["backend"] == "tcp")
 
     quick = {**LATENCY_ALONE, "latency_s": best["latency_s"] / 2, "network_s": 0.001}
-    findings = find([told(tmp_path / "run", quick, which)])
+    told(tmp_path / "run", quick, which)
+    findings = find(tmp_path / "run")
     assert "cut at 8 " in findings.answers[0]
     assert findings.answers == snapshot(name="answers")
     assert [note for note in findings.notes if "latency" in note] == snapshot(name="notes")
@@ -139,7 +137,7 @@ def test_where_nothing_crosses_each_figure_is_the_mean_of_what_stands(tmp_path: 
     run = told(
         tmp_path, LATENCY_ALONE, lambda row: row["point"] == LAST and row["backend"] == "tcp", rounds=1
     )
-    one = of(pooled(load(run)), LAST)
+    one = of(pooled(run), LAST)
     assert one["latency_s"] == pytest.approx((first["latency_s"] + second["latency_s"]) / 2)
     assert one["throughput_ips"] == second["throughput_ips"]
     assert (one["status"], one["controls"], one["controls_valid"]) == ("ok", 2, 2)
@@ -149,9 +147,8 @@ def test_backends_are_compared_by_the_pairs_that_have_the_figure(tmp_path: Path)
     def which(row: dict[str, Any]) -> bool:
         return bool(row["backend"] == "rpc" and row["round"] < 2)
 
-    rows = paired(load(told(tmp_path / "some", LATENCY_ALONE, which, rounds=8)))
-    plain = paired(load(write(tmp_path / "plain", trials(rounds=8))))
-    less = paired(load(told(tmp_path / "less", {"status": "failed"}, which, rounds=8)))
+    made = {"some": LATENCY_ALONE, "plain": {}, "less": {"status": "failed"}}
+    rows, plain, less = (paired(told(tmp_path / name, each, which, rounds=8)) for name, each in made.items())
     figures = [name for name in rows if name.startswith("latency_difference")]
     pd.testing.assert_frame_equal(rows[figures], plain[figures])
     assert rows["throughput_difference_percent"].tolist() == less["throughput_difference_percent"].tolist()
@@ -160,7 +157,8 @@ def test_backends_are_compared_by_the_pairs_that_have_the_figure(tmp_path: Path)
 
 
 def test_no_latency_to_compare_is_said(tmp_path: Path) -> None:
-    verdicts = find([told(tmp_path, THROUGHPUT_ALONE, lambda row: row["backend"] == "rpc")]).verdicts
+    told(tmp_path, THROUGHPUT_ALONE, lambda row: row["backend"] == "rpc")
+    verdicts = find(tmp_path).verdicts
     assert all("nan" not in line for line in verdicts)
     assert any("images/s" in line for line in verdicts)
 
@@ -176,9 +174,7 @@ def test_energy_is_of_what_has_both(tmp_path: Path) -> None:
 
 
 def test_what_counts_for_one_figure_spoils_no_progress(tmp_path: Path) -> None:
-    made = answers(
-        load(told(tmp_path, LATENCY_ALONE, lambda row: row["round"] == 1 and row["point"] > 3)), {}
-    )
+    made = answers(told(tmp_path, LATENCY_ALONE, lambda row: row["round"] == 1 and row["point"] > 3), {})
     assert made["hypervolume_share"].iloc[-1] == pytest.approx(1)
 
 
@@ -187,12 +183,6 @@ def test_every_figure_of_a_trial_is_of_one_phase_or_both() -> None:
     known = {name for columns in standing.UNTRUSTED.values() for name in columns}
     figures = {name for name in TRIALS.columns if name.endswith(("_s", "_ips", "_j")) and "bound" not in name}
     assert figures - known == {"rtt_s", "trace_from_s", "trace_to_s", "wall_s", "tcp_rtt_s", "tcp_min_rtt_s"}
-
-
-def test_a_status_for_each_case() -> None:
-    both = [(True, True), (True, False), (False, True), (False, False)]
-    found = [status_of(latency=latency, throughput=throughput) for latency, throughput in both]
-    assert found == ["ok", LATENCY_ONLY, THROUGHPUT_ONLY, "invalid"]
 
 
 def test_trials_that_were_measured_again_are_listed_with_what_had_spoilt_them(tmp_path: Path) -> None:

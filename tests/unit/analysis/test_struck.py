@@ -22,6 +22,7 @@ from pareto.analysis.findings import Findings, find
 from pareto.analysis.fronts.front import front
 from pareto.analysis.naming import USUAL
 from pareto.analysis.prediction.network import Network
+from pareto.analysis.runs import reading
 from pareto.analysis.runs.load import Run, joined, load
 from pareto.analysis.runs.points import CELL, struck_off
 from pareto.analysis.schema import STRUCK
@@ -130,6 +131,12 @@ def test_backends_without_a_pair_are_no_fault_of_the_trials(
     none = found.paired.assign(pairs=0, throughput_pairs=0)
     assert list(verdicts(none, found.struck)) == snapshot
     assert list(verdicts(none)) != list(verdicts(none, found.struck))
+
+
+def test_a_large_search_is_read_the_same(usual: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = joined([usual]).struck
+    monkeypatch.setattr(reading, "LARGE", 0)
+    pd.testing.assert_frame_equal(joined([usual]).struck, known)
 
 
 @pytest.mark.parametrize("engines", [("eager",), ("eager", "onnx")], ids=["one engine", "two"])
