@@ -48,11 +48,11 @@ class Answer(str):
 def answers(runs: Joined, where: str = "", front: pd.DataFrame | None = None) -> list[Answer]:
     """The point of least latency: an `Answer` for each workload and profile, in the order of the trials.
 
-    Engines compete, and the answer names one; a second sentence says what
-    each is best at. Figures are measured. From what rate on another point pays is predicted from all profiles of the
-    workload, at this profile's delay, where the link is one of one delay and rate. `may`: the rounds do not agree that
-    it does, or are too few for an interval. front: that of `analysis.fronts.front.front` for the same `where`, which
-    knows every column; only its feasible points count.
+    Engines compete, and the answer names one; a second sentence says what each is best at. Figures are measured. From
+    what rate on another point pays is predicted from all profiles of the workload, at this profile's delay, where the
+    link is one of one delay and rate. `may`: the rounds do not agree that it does, or are too few for an interval.
+    front: that of `analysis.fronts.front.front` for the same `where`, which knows every column; only its feasible
+    points count.
     """
     said: list[tuple[Mapping[Any, Any], str, Answer]] = []
     for workload in workloads(runs, over_engines=True, strict=False):

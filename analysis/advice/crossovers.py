@@ -32,11 +32,9 @@ _TINY = 1e-9
 
 @dataclass(frozen=True)
 class Crossover:
-    """From `at` on (s of `delay`, or bit/s of `rate`, out), up or down from the wanted network, `cell` is best.
-
-    `low`, `high`: 95 % interval, NaN where there is none: too few rounds (`analysis.statistics.samples.interval`), or
-    too many of them have no such crossover. `cell`: row of the predictor's cells. `extrapolated`: beyond what the
-    measured profiles span.
+    """From `at` on (s of `delay`, or bit/s of `rate`, out), up or down from the wanted network, `cell` (row of the
+    predictor's cells) is best. low, high: 95 % interval, NaN where there is none: too few rounds, or too many of them
+    have no such crossover. extrapolated: beyond what the measured profiles span.
     """
 
     along: str
@@ -61,11 +59,11 @@ def crossovers(
     objective: str,
     measured: Sequence[Network],
 ) -> list[Crossover]:
-    """Crossovers to another point: the nearest on each side, along the rate at this delay, then along the delay.
+    """Crossovers to another point: the nearest on each side, along the rate at this delay, then along the delay. The
+    way back stays as it is. The interval is that of the median of the rounds' own crossovers.
 
-    `by_round`: the same cells from each round alone; `present`: rounds x cells, which of these were measured.
-    `measured`: the networks of the profiles. The way back stays as it is. The interval is that of the median of the
-    rounds' own crossovers.
+    by_round: the same cells from each round alone; present: rounds x cells, which of these were measured. measured: the
+    networks of the profiles.
     """
     result, names = [], named_points(central)
     for along, (field, ends) in RANGES.items():

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from pareto.analysis.advice.crossovers import Crossover, crossovers, named_points
@@ -149,18 +150,13 @@ def ranking(
     for name, column in MEASURES.items():
         off = 0.0 if profile else workload.validation.spread(name)
         spread = np.hypot(workload.floor.get(column, 0.0), np.where(is_exact, 0.0, off))
-        choices[column], of_rounds = (getattr(model, column)(**conditions) for model in (predictor, by_round))
+        middle, of_rounds = (getattr(model, column)(**conditions) for model in (predictor, by_round))
         of_rounds = np.where(present & np.isfinite(of_rounds), of_rounds, np.nan)
-        for sign, which, end in zip((-1, 1), ("low", "high"), median_intervals(of_rounds.T), strict=True):
-            # What is off is a share, either way.
-            wide = np.exp(sign * np.hypot(np.log(end / choices[column]), Z * spread))
-            choices[column.replace("_", f"_{which}_")] = choices[column] * wide
-        if name == objective and could.empty and np.isfinite(spread).all():
+        choices = choices.assign(**_interval(column, middle, of_rounds, spread))
+        if name == objective and could.empty:
             of_costs, points = of_rounds if of_latency else 1 / of_rounds, choices["point"].to_numpy()
-            draws = posterior.draws(of_costs[:, :, None], points, spread[:, None], costs[:, None])
-            if draws is not None:
-                shares = draws.stated(best_shares(draws.values[:, :, 0]))
-                choices["probability"] = np.where(rounds >= MIN_ROUNDS, shares, np.nan)
+            shares = _probabilities(of_costs, points, spread, costs)
+            choices["probability"] = np.where(rounds >= MIN_ROUNDS, shares, np.nan)
     rows = [
         row
         | forms(row)
@@ -189,6 +185,24 @@ def ranking(
     ends = {SERVER: [set(cuts(of)) == {0} for of in tried["point"]], EDGE: tried["payload_bytes"].eq(0)}
     unmeasured = [end for end, of in ends.items() if not np.any(of)]
     return Ranking(choices, switches, profile, int(rounds[best]), unsure, unmeasured, could, unsure_at)
+
+
+def _interval(column: str, middle: Floats, of_rounds: Floats, spread: Floats) -> dict[str, Floats]:
+    """A figure of each cell and its interval's ends, by column. spread: what is off besides, a share either way."""
+    ends = dict(zip(("low", "high"), median_intervals(of_rounds.T), strict=True))
+    wide = {end: np.hypot(np.log(values / middle), Z * spread) for end, values in ends.items()}
+    low, high = (column.replace("_", f"_{end}_") for end in ends)
+    return {column: middle, low: middle * np.exp(-wide["low"]), high: middle * np.exp(wide["high"])}
+
+
+def _probabilities(
+    of_rounds: Floats, points: npt.NDArray[np.object_], spread: Floats, costs: Floats
+) -> Floats:
+    """The probability of each cell to cost least, NaN where none holds. of_rounds: the costs by each round alone."""
+    if not np.isfinite(spread).all():
+        return np.full(len(costs), np.nan)
+    draws = posterior.draws(of_rounds[:, :, None], points, spread[:, None], costs[:, None])
+    return np.full(len(costs), np.nan) if draws is None else draws.stated(best_shares(draws.values[:, :, 0]))
 
 
 def _unsure(choices: pd.DataFrame, rounds: int, untested: bool) -> str:

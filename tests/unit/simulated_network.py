@@ -20,6 +20,8 @@ from pareto.analysis.prediction.network import Network
 from pareto.analysis.runs.load import Joined, Run
 from pareto.protocol.constants import GOODPUT
 
+Rows = pd.DataFrame | None
+Profiles = Mapping[str, Network]
 EDGE_S = np.array([0.0, 0.010, 0.025, 0.040, 0.060])
 SERVER_S = np.array([0.012, 0.009, 0.006, 0.003, 0.0])
 PAYLOAD_BYTES = np.array([600e3, 150e3, 100e3, 30e3, 0.0])
@@ -44,7 +46,7 @@ def throughput_ips(network: Network, edge_s: Any = EDGE_S, server_s: Any = SERVE
     return 1 / np.maximum(np.maximum(edge_s, server_s), 8 * PAYLOAD_BYTES / network.rate_bps / GOODPUT)
 
 
-def manifest(profiles: Mapping[str, Network] = PROFILES) -> dict[str, Any]:
+def manifest(profiles: Profiles = PROFILES) -> dict[str, Any]:
     """As a run's, as far as it describes links."""
 
     def way(delay_s: float, rate_bps: float) -> dict[str, float]:
@@ -59,7 +61,7 @@ def manifest(profiles: Mapping[str, Network] = PROFILES) -> dict[str, Any]:
 
 
 def trials(
-    profiles: Mapping[str, Network] = PROFILES,
+    profiles: Profiles = PROFILES,
     *,
     rounds: int = 6,
     backends: tuple[str, ...] = ("tcp", "rpc"),
@@ -105,43 +107,28 @@ def observed(**asked: Any) -> Observed:
     return seen(trials(**asked), asked.get("profiles") or PROFILES)
 
 
-def seen(rows: pd.DataFrame, profiles: Mapping[str, Network] = PROFILES) -> Observed:
+def seen(rows: pd.DataFrame, profiles: Profiles = PROFILES) -> Observed:
     """What was observed in these trials."""
     return observe(rows, stages(rows), profiles)
 
 
-def joined(
-    rows: pd.DataFrame,
-    profiles: Mapping[str, Network] = PROFILES,
-    struck: pd.DataFrame | None = None,
-    **also: Any,
-) -> Joined:
-    """A run of these trials. also: other keys of its manifest."""
-    run = Run(Path("simulated"), manifest(profiles) | also)
+def joined(rows: pd.DataFrame, profiles: Profiles = PROFILES, struck: Rows = None) -> Joined:
+    """A run of these trials."""
+    run = Run(Path("simulated"), manifest(profiles))
     return Joined([run], rows, stages(rows), [], pd.DataFrame() if struck is None else struck)
 
 
-def workload(rows: pd.DataFrame, profiles: Mapping[str, Network] = PROFILES, **asked: Any) -> Workload:
+def workload(rows: pd.DataFrame, profiles: Profiles = PROFILES, **asked: Any) -> Workload:
     """The only workload of these trials."""
     (found,) = workloads(joined(rows, profiles), **asked)
     return found
 
 
-def advised(
-    network: Network,
-    rows: pd.DataFrame | None = None,
-    profiles: Mapping[str, Network] = PROFILES,
-    **asked: Any,
-) -> Advice:
+def advised(network: Network, rows: Rows = None, profiles: Profiles = PROFILES, **asked: Any) -> Advice:
     return advise(joined(trials(profiles) if rows is None else rows, profiles), network, **asked)
 
 
-def told(
-    rows: pd.DataFrame | None = None,
-    profiles: Mapping[str, Network] = PROFILES,
-    struck: pd.DataFrame | None = None,
-    **asked: Any,
-) -> list[Answer]:
+def told(rows: Rows = None, profiles: Profiles = PROFILES, struck: Rows = None, **asked: Any) -> list[Answer]:
     rows = trials(profiles, noise=0.001) if rows is None else rows
     return answers(joined(rows, profiles, struck), **asked)
 

@@ -43,7 +43,11 @@ def test_each_kind_of_sentence_in_words(snapshot: SnapshotAssertion) -> None:
     many = world.trials(
         rounds=3, batch_size=8, codec="zip", in_flight_asked="4", setup="lab B", in_flight=4.0
     )
-    failed = world.trials().assign(status="failed")
+    failed, middle = world.trials().assign(status="failed"), world.trials(MIDDLE, noise=0.001)
+    fast = world.trials({"fast": world.PROFILES["fast"]}, rounds=2, noise=0.001, server_s=world.SERVER_S / 10)
+    ends = world.joined(fast[fast["point"].isin(["0", "4"])])
+    inputs = [{"models": {"net": {"input": dtype}}} for dtype in ("uint8", "int64, float32, bool", "")]
+    of_inputs = [replace(ends, runs=[Run(Path(), world.manifest() | models)]) for models in inputs]
     assert {
         "each profile": told(),
         "from a rate on": told(profiles=known)[0],
@@ -58,6 +62,12 @@ def test_each_kind_of_sentence_in_words(snapshot: SnapshotAssertion) -> None:
         "a toss-up": told(two)[1],
         "a constraint": told(where="edge_s < 50ms")[0],
         "nobody meets it": told(where="latency_s < 1us")[0],
+        "what is sent": [each for of in of_inputs for each in answers(of)],
+        "ends that were not measured": [
+            told(middle[middle["point"].isin(list(points))], where=where)[0].partition(";")[0]
+            for points in ("12", "012", "124", "0124")
+            for where in ("", "payload_bytes > 0")
+        ],
         "the edge alone": told(world.trials(SLOW).query("point == '4'").assign(netem="edge-only")),
     } == snapshot
 
@@ -65,7 +75,8 @@ def test_each_kind_of_sentence_in_words(snapshot: SnapshotAssertion) -> None:
 def test_an_answer_s_figures_are_measured_and_it_knows_its_condition() -> None:
     rows = world.trials(noise=0.001)
     slow, middle, fast = told()
-    assert duration(rows[rows["point"] == "4"]["latency_s"][rows["netem"] == "slow"].median()) in slow
+    edge_s = rows.loc[(rows["point"] == "4") & (rows["netem"] == "slow"), "latency_s"].median()
+    assert duration(edge_s) in slow
     gains = re.search(r" (\S+) % .* edge .* (\S+) % .* server; ", middle)
     truth = world.latency_s(world.PROFILES["middle"], "tcp")
     assert [float(gain) for gain in gains.groups()] == pytest.approx(
@@ -77,12 +88,12 @@ def test_an_answer_s_figures_are_measured_and_it_knows_its_condition() -> None:
     assert slow.sure and not told(world.trials(rounds=2, noise=0.001))[0].sure
 
 
-@pytest.mark.parametrize("manifests", [[{}], [world.manifest(), world.manifest({"slow": Network(0.3, 7e6)})]])
-def test_a_link_that_changes_or_is_two_by_one_name_has_its_best_point_and_no_prediction(manifests):
-    runs = [Run(Path(), manifest) for manifest in manifests]
-    slow, middle, _ = answers(replace(world.joined(world.trials(noise=0.001)), runs=runs))
-    assert slow == told()[0].partition(";")[0]
-    assert middle.startswith(told()[1].partition("; predicted")[0])
+def test_a_link_that_changes_or_is_two_by_one_name_has_its_best_point_and_no_prediction() -> None:
+    for manifests in ([{}], [world.manifest(), world.manifest({"slow": Network(0.3, 7e6)})]):
+        runs = [Run(Path(), manifest) for manifest in manifests]
+        slow, middle, _ = answers(replace(world.joined(world.trials(noise=0.001)), runs=runs))
+        assert slow == told()[0].partition(";")[0]
+        assert middle.startswith(told()[1].partition("; predicted")[0])
 
 
 def test_many_conditions_are_cut_off_and_one_without_a_valid_trial_says_so(monkeypatch) -> None:
@@ -105,51 +116,12 @@ def test_what_is_likely_is_probable() -> None:
 def test_points_that_are_not_feasible_in_the_front_do_not_count(snapshot: SnapshotAssertion) -> None:
     rows = world.trials(noise=0.001)
     rows.loc[rows["point"] == "4", "backend"] = "none"
-    cells = rows.drop_duplicates(["netem", "backend", "point"]).copy()
-    allowed = (cells["netem"] == "slow") & cells["point"].isin(["2", "4"]) & (cells["backend"] != "tcp")
-    slow, middle, _ = told(rows, front=cells.assign(feasible=allowed))
-    assert "everything on the edge" in slow
-    assert middle == snapshot
-    cut = told(rows, front=cells.assign(feasible=allowed & (cells["point"] != "4")))[0]
-    assert "2 over rpc" in cut
-
-
-@pytest.mark.parametrize(
-    ("dtype", "batch_size", "words"),
-    [
-        ("uint8", 1, "(sends 600 kB of uint8)"),
-        ("int64, float32, bool", 8, "(sends 600 kB of int64, float32 and bool)"),
-        (None, 1, "(sends 600 kB)"),
-    ],
-)
-def test_it_says_what_is_sent(dtype: str | None, batch_size: int, words: str) -> None:
-    fast = {"fast": world.PROFILES["fast"]}
-    rows = world.trials(fast, rounds=2, noise=0.001, server_s=world.SERVER_S / 10)
-    rows = rows[rows["point"].isin(["0", "4"])].assign(batch_size=batch_size)
-    models = {"models": {"net": {"weights": "seeded", "input": dtype}}} if dtype else {}
-    (said,) = answers(world.joined(rows, **models))
-    assert f"send the input to the server over tcp {words}: " in said
-
-
-@pytest.mark.parametrize(
-    ("points", "missing"),
-    [
-        ("12", "all on the server and all on the edge were not measured"),
-        ("012", "all on the edge was not measured"),
-        ("124", "all on the server was not measured"),
-        ("0124", ""),
-    ],
-)
-@pytest.mark.parametrize("noise", [0.001, pytest.param(0.05, marks=pytest.mark.deep)])
-def test_a_cut_that_was_not_compared_with_an_end_says_so(points: str, missing: str, noise: float) -> None:
-    rows = world.trials(MIDDLE, noise=noise)
-    rows = rows[rows["point"].isin(list(points))]
-    (middle,) = told(rows)
-    assert ("1 over tcp" in middle, "not measured" in middle) == (True, bool(missing))
-    assert missing in middle
-    if noise < 0.01:
-        (constrained,) = told(rows, where="payload_bytes > 0")
-        assert ("not measured" in constrained) == bool(missing), "what is ruled out was measured"
+    cells = rows.drop_duplicates(["netem", "backend", "point"])
+    cut = (cells["netem"] == "slow") & (cells["point"] == "2") & (cells["backend"] == "rpc")
+    edge = (cells["netem"] == "slow") & (cells["point"] == "4")
+    slow, middle, _ = told(rows, front=cells.assign(feasible=cut | edge))
+    assert "everything on the edge" in slow and middle == snapshot
+    assert "2 over rpc" in told(rows, front=cells.assign(feasible=cut))[0]
 
 
 def test_a_chain_has_its_best_point_and_no_prediction() -> None:

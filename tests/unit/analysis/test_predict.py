@@ -1,13 +1,14 @@
-"""Predictions against a model whose true times are known, and against profiles that were left out."""
+"""Trials as a frame, and predictions by it: of a model whose true times are known, and of profiles left out."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from pareto.analysis.advice.observed import Observed, observe
+from pareto.analysis.advice.observed import NEEDED, Observed, observe
 from pareto.analysis.advice.predict import on_grid, predictor, validate
 from pareto.analysis.prediction.network import Network
 from pareto.analysis.runs.load import load
@@ -16,6 +17,46 @@ from tests.unit import example_run
 from tests.unit import simulated_network as world
 
 ELSEWHERE = Network(0.02, 20e6)
+
+
+def test_every_trial_has_its_round_and_cell_and_those_where_nothing_crosses_are_one() -> None:
+    rows = pd.concat([world.trials(rounds=3, run=run, noise=0.1) for run in ("b", "a")])
+    again = rows[(rows["round"] == 2) & (rows["point"] == "1")]
+    rows = pd.concat([rows, again.assign(latency_s=again["latency_s"] * 2)]).sample(frac=1, random_state=1)
+    categories = rows.astype({"netem": "category", "backend": "category"})
+    found = observe(categories, world.NO_STAGES, world.PROFILES)
+    rounds = pd.DataFrame(rows[["run", "round"]].drop_duplicates().to_numpy(), columns=["run", "round"])
+    made = found.trials.join(found.cells[["backend", "point"]], on="cell")
+    made[["run", "round"]] = rounds.loc[made["round"]].to_numpy()
+    keys = ["run", "round", "netem", "backend", "point"]
+    rows["backend"] = rows["backend"].where(rows["payload_bytes"] > 0, "none")
+    expected, of_all = (each.groupby(keys)["latency_s"].agg(["mean", "size"]) for each in (rows, made))
+    assert of_all.index.equals(expected.index)
+    np.testing.assert_allclose(of_all["mean"], expected["mean"])
+    repeated = expected.index.get_level_values("backend") != "none"
+    assert (of_all["size"] == expected["size"])[repeated].all()
+    assert sorted(made.loc[made["point"].eq("1"), "repeat"].unique()) == [0, 1]
+
+
+def test_advice_looks_at_few_of_the_columns() -> None:
+    assert list(world.workload(world.trials().assign(retransmits=1.0)).rows) == NEEDED
+
+
+def test_very_many_rounds_are_taken_several_together() -> None:
+    few_of_b = world.trials({"slow": world.PROFILES["slow"]}, rounds=3, run="b")
+    rows = pd.concat([world.trials(rounds=230), few_of_b])
+    rows.loc[(rows["round"] == 7) & (rows["point"] == "2"), "status"] = "failed"
+    found = observe(rows, world.NO_STAGES, world.PROFILES)
+    blocks = found.together()
+    assert len(blocks.stratum) <= 103
+    assert np.bincount(blocks.stratum).tolist()[1] == 3
+    assert blocks.medians("latency_s") == pytest.approx(found.medians("latency_s"), rel=0.005)
+    size = len(np.array_split(np.arange(230), np.count_nonzero(blocks.stratum == 0))[0])
+    whole, part = (each.at("slow").trials.query("cell == 0") for each in (found, blocks))
+    first = whole.loc[whole["round"] < size, "latency_s"].median()
+    assert part.loc[part["round"].eq(0), "latency_s"].tolist() == [pytest.approx(first)]
+    few = world.observed(rounds=5)
+    assert few.together() is few
 
 
 def cells(found: Observed, backend: str) -> Ints:
@@ -47,14 +88,6 @@ def test_few_requests_in_flight_wait_for_the_network_and_say_nothing_of_a_stage(
     found = world.seen(rows, {"far": Network(0.5, 1e9)})
     expected = np.minimum(world.throughput_ips(near), 2 / world.latency_s(near, "tcp"))[1:4]
     assert predictor(found).throughput_ips(**vars(near))[cells(found, "tcp")[1:4]] == pytest.approx(expected)
-
-
-def test_where_nothing_crosses_all_backends_are_one_point() -> None:
-    found, rows = world.observed(rounds=4), world.trials(rounds=4)
-    last = found.cells[found.cells["point"] == "4"]
-    assert last["backend"].tolist() == ["none"]
-    of_all = rows[rows["point"] == "4"].groupby(["netem", "round"])["latency_s"].mean().median()
-    assert predictor(found).latency_s(**vars(Network(0.0, 1e9)))[last.index[0]] == pytest.approx(of_all)
 
 
 def test_what_a_backend_adds_is_never_less_than_nothing_and_constant_over_few_payloads() -> None:
