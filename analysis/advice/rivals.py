@@ -151,7 +151,7 @@ def unsure_along(
     # What a codec sends there is not known, nor how fast it is where it was struck off by rounds.
     struck = struck.reindex(columns=["point", "payload_bytes", "codec", "how", "latency_s", "batch_size"])
     struck = struck.assign(
-        payload_bytes=struck["payload_bytes"].where(struck["codec"].isin(["", NO_CODEC]), 0.0),
+        payload_bytes=struck["payload_bytes"].where(struck["codec"].eq(NO_CODEC), 0.0),
         latency_bound_s=struck["latency_s"].where(struck["how"] == "physics"),
     )
     cells = pd.concat([each for each in (cells, struck) if len(each)] or [cells])
