@@ -77,19 +77,19 @@ def attribution(df: pd.DataFrame, ax: Any = None, *, backend: str = "", **look: 
         if backend not in set(rows["backend"]):
             raise UserError(f"attribution: no trial of backend {backend!r}")
         rows = rows[rows["backend"].isin([backend, NONE])]
-    return _drawn("time_figures.attribution", ax, look, rows)
+    return _drawn("time_figures.attribution", rows, ax, look)
 
 
 def tail(df: pd.DataFrame, runs: Runs, ax: Any = None, **look: str) -> Any:
     """The share of requests that take longer than a latency, alone and under load. `df`: trials of `runs`."""
     from pareto.analysis.runs.load import folders
 
-    return _drawn("reading_figures.tail", ax, look, _rows(df), trials=df, runs=folders(runs))
+    return _drawn("reading_figures.tail", _rows(df), ax, look, trials=df, runs=folders(runs))
 
 
 def energy(df: pd.DataFrame, ax: Any = None, **look: str) -> Any:
     """Energy over latency and over throughput. Raises `UserError` where no energy is known."""
-    return _drawn("front_figures.third", ax, look, _rows(df), kind="energy")
+    return _drawn("front_figures.third", _rows(df), ax, look, kind="energy")
 
 
 def accuracy(df: pd.DataFrame, ax: Any = None, **look: str) -> Any:
@@ -98,7 +98,7 @@ def accuracy(df: pd.DataFrame, ax: Any = None, **look: str) -> Any:
     >>> accuracy(example(codecs=("none", "int8"))).axes[0].get_ylabel()
     'agreement (%)'
     """
-    return _drawn("front_figures.third", ax, look, _rows(df), kind="accuracy")
+    return _drawn("front_figures.third", _rows(df), ax, look, kind="accuracy")
 
 
 def payload(
@@ -112,14 +112,14 @@ def payload(
     from pareto.analysis.costs import stage_medians
 
     staged = None if stages is None else stage_medians(stages, df)
-    return _drawn("point_figures.payload", ax, look, _rows(df), stages=staged, manifest=manifest)
+    return _drawn("point_figures.payload", _rows(df), ax, look, stages=staged, manifest=manifest)
 
 
 def utilization(df: pd.DataFrame, stages: pd.DataFrame, ax: Any = None, **look: str) -> Any:
     """How busy each host and link of a chain is at points on the front. `df`: trials; `stages`: `analysis.stages`."""
     from pareto.analysis.costs import stage_medians
 
-    return _drawn("time_figures.utilization", ax, look, _rows(df), stages=stage_medians(stages, df))
+    return _drawn("time_figures.utilization", _rows(df), ax, look, stages=stage_medians(stages, df))
 
 
 def paired(df: pd.DataFrame, ax: Any = None, *, what: What = "backend", **look: str) -> Any:
@@ -130,7 +130,7 @@ def paired(df: pd.DataFrame, ax: Any = None, *, what: What = "backend", **look: 
     from pareto.analysis.runs.points import BUT_CODEC
 
     rows = _rows(df, [name for name in BUT_CODEC if name != what])
-    return _drawn("point_figures.paired", ax, look, front=rows, pairs=pairs(df, what), trials=df, what=what)
+    return _drawn("point_figures.paired", rows, ax, look, rows=df, pairs=pairs(df, what), what=what)
 
 
 def _front(
@@ -145,8 +145,7 @@ def _front(
     if uncertainty == "band" and "status" not in df:
         raise UserError("the band of a front is made from trials: give them instead of the front")
     attained = attainment(df) if uncertainty == "band" else None
-    rows = _rows(df, alike)
-    return _drawn("front_figures.front", ax, look, rows, uncertainty=uncertainty, attainment=attained)
+    return _drawn("front_figures.front", _rows(df, alike), ax, look, uncertainty, attainment=attained)
 
 
 def _rows(df: pd.DataFrame, alike: list[str] | None = None) -> pd.DataFrame:
@@ -156,7 +155,7 @@ def _rows(df: pd.DataFrame, alike: list[str] | None = None) -> pd.DataFrame:
     from pareto.protocol.errors import UserError
 
     rows = front_of(df) if "status" in df else df
-    for column in BUT_CODEC if alike is None else alike:
+    for column in alike or BUT_CODEC:
         if rows[column].nunique() > 1:
             values = ", ".join(sorted(map(str, rows[column].unique())))
             raise UserError(
@@ -168,15 +167,9 @@ def _rows(df: pd.DataFrame, alike: list[str] | None = None) -> pd.DataFrame:
 
 
 def _drawn(
-    draw: str,
-    ax: Any,
-    look: Mapping[str, str],
-    rows: pd.DataFrame | None = None,
-    front: pd.DataFrame | None = None,
-    uncertainty: str = "box",
-    **of: Any,
+    draw: str, front: pd.DataFrame, ax: Any, look: Mapping[str, str], uncertainty: str = "box", **of: Any
 ) -> Any:
-    """The figure of that function, or the caller's axes, drawn on. front: for the scheme, where it takes no `rows`."""
+    """The figure of that function, or the caller's axes, drawn on; it has the front as its `rows`, unless `of` has."""
     from importlib import import_module
 
     from pareto.analysis.figures import layout, style
@@ -184,11 +177,10 @@ def _drawn(
     if wrong := look.keys() - {"width", "title"}:
         raise TypeError(f"no such argument of a figure: {', '.join(sorted(wrong))}")
     module, _, name = draw.partition(".")
-    of |= {"scheme": layout.Scheme.of(rows if front is None else front, uncertainty)}
-    of |= {} if rows is None else {"rows": rows}
+    of = {"rows": front, "scheme": layout.Scheme.of(front, uncertainty)} | of
     with style.styled(look.get("width", "page")):
         on = style.Printed(look.get("width", "page")) if ax is None else ax
-        told = getattr(import_module(f"pareto.analysis.figures.{module}"), name)(on, **of)
+        told = getattr(import_module(f"{__name__}.{module}"), name)(on, **of)
         layout.finish(on, told, look.get("title"))
     return on
 

@@ -43,25 +43,24 @@ class Nothing(UserError):
 
 @dataclass(frozen=True)
 class Told:
-    """What is to be said about the marks on a figure's axes: `layout.finish` writes it.
+    """Words and data of the marks on a figure's axes: `layout.finish` writes them.
 
     words: of the caption: what is shown, then what marks mean. data: what is drawn, units in the columns' names.
-    entries: of the legend. rows: those of the front that are counted. labels: arguments of `layout.place_labels`.
+    entries: of the legend, after the marks that have a label. rows: those of the front that are counted. labels:
+    arguments of `layout.place_labels`.
     """
 
     title: str
     words: Sequence[str]
     data: pd.DataFrame
-    entries: Sequence[Any]
+    entries: Sequence[Any] = ()
     rows: pd.DataFrame = field(default_factory=pd.DataFrame)
     testbed: str = ""
     labels: Sequence[tuple[Any, ...]] = ()
     note: str = ""
 
     def caption(self) -> str:
-        """What the figure shows, of what, and what its marks mean, in `MOST_WORDS`: sentences for which there is no
-        room are left out, the last ones first.
-        """
+        """The sentences on what it shows and what marks mean, as many as fit `MOST_WORDS`; the last ones go first."""
         words, most = self.testbed.split(), _TESTBED_WORDS if len(self.rows) else MOST_WORDS
         where = " ".join(words[:most]) + (" …" if len(words) > most else "")
         what, *marks = self.words
@@ -73,7 +72,7 @@ class Told:
         return caption(*kept)
 
     def footnote(self) -> str:
-        """What of the rows was simulated or left out, beneath the figure."""
+        """The line beneath the figure: whether it is simulated, and how many trials were left out."""
         if self.rows.empty:
             return self.note
         is_simulated = self.rows["setup"].astype(str).str.startswith(SIMULATED).any()
@@ -82,12 +81,11 @@ class Told:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure that `save` writes. kind: what it shows (`front`). name: of what (`mobilenet_v2`, `wifi`), as in its
-    files' names. draw: draws on an empty figure.
-    """
+    """A figure that `save` writes. kind: what it shows (`front`). name: of what (`mobilenet_v2`, `wifi`). draw: at
+    a width, as `layout.printed`."""
 
     kind: str
-    draw: Callable[[Any], Told]
+    draw: Callable[[str], tuple[Any, Told]]
     name: tuple[str, ...] = ()
 
     def paths(self, folder: Path, widths: Sequence[str]) -> list[Path]:
@@ -101,9 +99,7 @@ class Drawing:
 
     def drawn(self, width: str = PAGE) -> tuple[Any, str, pd.DataFrame]:
         """The figure at this width, its caption and its data. Raises `Nothing`."""
-        from pareto.analysis.figures.layout import printed
-
-        figure, told = printed(self.draw, width)
+        figure, told = self.draw(width)
         return figure, told.caption(), told.data
 
 
@@ -119,9 +115,8 @@ def told_apart(drawings: Sequence[Drawing]) -> list[Drawing]:
 
 
 def save(drawing: Drawing, folder: Path, widths: Sequence[str] = (PAGE,)) -> list[Path]:
-    """The paths of `<kind>-<name>.pdf` and `.png` (or the formats of the chosen look), `.csv` (the data) and `.txt`
-    (the caption), which are written: `-column` is added to pictures of that width. Raises `Nothing`.
-    """
+    """The paths of the pictures in the formats of the chosen look, of the data and of the caption, which are written.
+    Raises `Nothing`."""
     from pareto.analysis.figures import style
 
     *_, data, text = drawing.paths(folder, widths)
@@ -209,9 +204,7 @@ def origin(manifests: Iterable[Mapping[str, Any]]) -> str:
 
 
 def conditions(rows: pd.DataFrame, testbed: str = "") -> str:
-    """The facts that a reader must know to judge a table of the front's rows: conditions, rounds, testbed, trials left
-    out; what is not the same in all of them is left to the table.
-    """
+    """The facts that a reader must know to judge a table of the front's rows, if they are the same in all of them."""
     *facts, out = _facts(rows)
     return caption(*facts, f"Testbed: {testbed}" if testbed else "", out)
 

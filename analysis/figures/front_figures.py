@@ -25,18 +25,13 @@ from pareto.analysis.statistics.samples import Floats
 MARKER_PT = 4.5
 LEAST_SHARE = 0.3
 """Axes are shared where the points of every panel take up at least this share of them."""
-MOST_CORNERS = 300
-"""How many corners a band's edge has: many rounds give thousands, closer together than a printed line is wide."""
-_ENDS = {
-    name: [f"{figure}_{end}_{unit}" for end in ("low", "high", "least", "most")]
-    for name in FIGURES
-    for figure, unit in [name.split("_")]
-}
+_OF = ("low", "high", "least", "most")
+_ENDS = {name: [name.replace("_", f"_{end}_") for end in _OF] for name in FIGURES}
 """The ends of a figure's 95 % interval, and of its range over the rounds."""
 _DRAWN = {"latency_s": ("x", "left", "right"), "throughput_ips": ("y", "bottom", "top")}
 _GREY = Series("", "0.3", "o")
 _BOUNDS = ["least_latency_s", "most_throughput_ips"]
-"""Of a point that a search struck off without a trial."""
+"""The bounds of a point that a search struck off without a trial."""
 _DATA = [
     *(*POINT, *FIGURES, "loaded_latency_s", *_ENDS["latency_s"], *_ENDS["throughput_ips"]),
     *("on_backend_front", "on_fronts_of", "on_front", "probability", "ties"),
@@ -60,16 +55,16 @@ def front(on: On, rows: pd.DataFrame, scheme: Scheme, attainment: pd.DataFrame |
     placed = pd.concat(owns.values())
     if placed.empty:
         raise Nothing("nothing to draw: no valid trial")
-    alone = len(groups) == 1
-    columns = 1 if alone else min(2 if narrow else 3, len(groups))
+    alone, wide = len(groups) == 1, 2 if narrow else 3
+    columns = min(wide, len(groups))
     lines = -(-len(groups) // columns)
     height_in = (2.2 if narrow else 3.4) if alone else 0.3 + (1.4 if narrow else 1.9) * lines
     panels = layout.panels(on, lines, columns, height_in, count=len(groups))
-    common = {name: placed for name in FIGURES if _is_shared([*owns.values()], scheme, name)}
+    common = {name: placed for name in FIGURES if _is_shared(owns, scheme, name)}
     marker_pt, most = (MARKER_PT, MOST_LABELS) if alone else (3.2, 3) if narrow else (4.0, 5)
     entries, labels = dict[str, Line2D](), []
-    for number, (axes, title) in enumerate(zip(panels, groups, strict=True)):
-        own, first, last = owns[title], number % columns == 0, number + columns >= len(groups)
+    for number, (axes, (title, own)) in enumerate(zip(panels, owns.items(), strict=True)):
+        first, last = number % columns == 0, number + columns >= len(groups)
         axes.set_title("" if alone else title, loc="left", fontsize="medium", pad=3)
         if own.empty:
             axes.text(0.5, 0.5, "no valid trial", transform=axes.transAxes, ha="center", color="0.4")
@@ -86,47 +81,49 @@ def front(on: On, rows: pd.DataFrame, scheme: Scheme, attainment: pd.DataFrame |
         labels.append((axes, of_panel, own[["x", "y"]].to_numpy()))
     free = [name.split("_")[0] for name in FIGURES if name not in common]
     mind = f"Each panel has its own axis of {' and '.join(free)}" if free else "All panels share their axes"
-    words = ["The fronts across profiles", mind]
-    title = f"Fronts of {rows['model'].iloc[0]} across profiles"
+    title, words = f"Fronts of {rows['model'].iloc[0]} across profiles", ["The fronts across profiles", mind]
     if alone:
-        words = ["Latency against throughput of every partition point: up and left is better"]
         title = f"Latency and throughput: {subject(rows.iloc[0])}"
-    data = rows[[*_DATA, *(column for column in ("settled", *_BOUNDS) if column in rows)]]
+        words = ["Latency against throughput of every partition point: up and left is better"]
     words += _marks(rows, placed, scheme)
+    data = rows[[*_DATA, *(column for column in ("settled", *_BOUNDS) if column in rows)]]
     return Told(title, words, data, [*entries.values()], rows, scheme.testbed, labels)
 
 
 def _panels(rows: pd.DataFrame) -> Mapping[str, pd.DataFrame]:
     """Title and rows of each panel, from the quickest profile to the slowest, at last those without a valid trial."""
     by = ["netem", *(name for name in BUT_CODEC[2:] if rows[name].nunique() > 1)]
-    words = IN_WORDS | {"batch_size": "batch size {}"}
+    words = {"netem": "{}", "setup": "{}", "batch_size": "batch size {}", **IN_WORDS}
     groups = [group for _, group in rows.groupby(by, dropna=False)]
     groups.sort(key=lambda group: float(np.nan_to_num(group["latency_s"].median(), nan=math.inf)))
-    return {
-        ", ".join(filter(None, (words.get(name, "{}").format(group[name].iloc[0]) for name in by))): group
-        for group in groups
-    }
+    titles = [[words[name].format(group[name].iloc[0]) for name in by] for group in groups]
+    return {", ".join(filter(None, title)): group for title, group in zip(titles, groups, strict=True)}
 
 
 def _placed(rows: pd.DataFrame, scheme: Scheme) -> pd.DataFrame:
-    """The rows with both figures, and how each is drawn: its `state`; x and y; and the ends of its bars, if it is or
-    may be on a front and has some: of 95 % intervals (`sure`), or of ranges over the rounds.
-    """
+    """The rows with both figures, and how each is drawn: `state`; x and y; and the ends of bars, if it is or may be on
+    a front: of 95 % intervals (`sure`), or of ranges over the rounds."""
     rows = rows.dropna(subset=list(FIGURES))
-    placed = rows.assign(state=states(rows))
+    placed = rows.assign(state=states(rows), is_plane=_in_plane(rows))
     placed["sure"] = rows[[*_ENDS["latency_s"][:2], *_ENDS["throughput_ips"][:2]]].notna().all(axis=1)
-    has_bars = (placed["state"] != "dominated") & (placed["sure"] | (rows["rounds"] > 1))
-    for name, (at, *ends) in _DRAWN.items():
+    barred = (placed["state"] != "dominated") & (placed["sure"] | (rows["rounds"] > 1))
+    for name, (at, *drawn) in _DRAWN.items():
         placed[at] = rows[name] * scheme.scale(name)
-        for end, sure, spread in zip(ends, _ENDS[name][:2], _ENDS[name][2:], strict=True):
-            known = rows[sure].where(placed["sure"], rows[spread]) * scheme.scale(name)
-            placed[end] = known.where(has_bars & (scheme.uncertainty == "box")).astype(float)
+        for end, sure, spread in zip(drawn, _ENDS[name][:2], _ENDS[name][2:], strict=True):
+            known = rows[sure].where(placed["sure"], rows[spread]).astype(float) * scheme.scale(name)
+            placed[end] = known.where(barred & (scheme.uncertainty == "box"))
     return placed
 
 
-def _is_shared(owns: list[pd.DataFrame], scheme: Scheme, name: str) -> bool:
+def _in_plane(rows: pd.DataFrame) -> bool:
+    """Whether the front is of latency and throughput: another one is no staircase in this plane."""
+    return "objectives" not in rows or set(rows["objectives"]) <= {"latency+throughput", "throughput+latency"}
+
+
+def _is_shared(owns: Mapping[str, pd.DataFrame], scheme: Scheme, name: str) -> bool:
     """Whether all panels may have the same axis for a figure."""
-    values = [np.log(own[name]) if scheme.logarithmic[name] else own[name] for own in owns if len(own)]
+    values = [own[name] for own in owns.values() if len(own)]
+    values = [np.log(each) for each in values] if scheme.logarithmic[name] else values
     spans = [float(np.ptp(each)) for each in values]
     return min(filter(None, spans), default=math.inf) >= LEAST_SHARE * float(np.ptp(pd.concat(values)))
 
@@ -139,27 +136,31 @@ def _plane(
     entries, crossing = dict[str, Line2D](), (rows["backend"] != NONE).any()
     for one, own in scheme.of_each(rows):
         line: dict[str, Any] = {}
-        if _in_plane(rows) and (one is not NEUTRAL or not crossing):
+        if rows["is_plane"].all() and (one is not NEUTRAL or not crossing):
             line = {"linestyle": one.line}
-            if scheme.uncertainty == "band" and attainment is not None:
-                _band(axes, own, scheme, attainment, one.colour)
-            steps = _stairs(axes, _on_its_front(rows, one), scheme)
-            axes.plot(*steps, color=one.colour, linewidth=1.2, zorder=2, **line)
-        for sure, dashes in ((True, "-"), (False, ":")):
-            bars = own[own["left"].notna() & (own["sure"] == sure)]
-            look: dict[str, Any] = {
-                "colors": one.colour,
-                "linewidths": 0.7,
-                "linestyles": dashes,
-                "zorder": 2.6,
-            }
+            corner = rows["on_fronts_of"].str.split("; ").map(lambda names, one=one: one.backend in names)
+            corner &= rows["codec"] == one.codec
+            corners = rows[corner if crossing else rows["on_backend_front"].astype(bool)]
+            axes.plot(*_stairs(axes, corners, scheme), color=one.colour, linewidth=1.2, zorder=2, **line)
+            if scheme.uncertainty == "band" and attainment is not None and {*FIGURES} <= {*attainment}:
+                same = own.iloc[0][[*CONDITION, "backend"]]
+                surfaces = attainment[attainment[[*same.index]].eq(same).all(axis=1)]
+                edges = [surfaces[surfaces["percent"] == percent] for percent in (5, 95)]
+                if all(map(len, edges)):
+                    best, worst = (np.column_stack(_stairs(axes, edge, scheme)) for edge in edges)
+                    look: dict[str, Any] = {"color": one.colour, "alpha": 0.13, "linewidth": 0, "zorder": 1.5}
+                    axes.fill(*np.vstack([best, worst[::-1]]).T, **look)
+        for sure, bars in own.dropna(subset=["left", "top"]).groupby("sure"):
+            look = {"colors": one.colour, "linewidths": 0.7, "zorder": 2.6}
+            look["linestyles"] = "-" if sure else ":"
             axes.hlines(bars["y"], bars["left"], bars["right"], **look)
             axes.vlines(bars["x"], bars["bottom"], bars["top"], **look)
         for state, those in own.groupby("state"):
             axes.plot(those["x"], those["y"], **_look(one, str(state), marker_pt))
         label = one.label if one is NEUTRAL else f"{one.label} front{_cost(own)}"
         entries[label] = entry(label, **_look(one, "front", marker_pt) | line)
-    if len(bars := rows[rows["left"].notna() & (rows["rounds"] > 1)]):
+    bars = rows[rows["left"].notna() & (rows["rounds"] > 1)]
+    if len(bars):
         words, dashes = ("95 % interval", "-") if bars["sure"].any() else ("range of the rounds", ":")
         entries["interval"] = entry(words, color="0.3", linewidth=0.7, linestyle=dashes)
     for state in ("unsure", "dominated"):
@@ -167,33 +168,10 @@ def _plane(
             entries[state] = entry(STATE_WORDS[state], **_look(_GREY, state, marker_pt))
     struck = rows.reindex(columns=_BOUNDS).astype(float).dropna().drop_duplicates()
     if len(struck):
-        tick: dict[str, Any] = {
-            "marker": "|",
-            "markersize": 5,
-            "color": "0.5",
-            "linestyle": "",
-            "zorder": 1.5,
-        }
-        axes.plot(*(struck * [scheme.per_s, 1]).to_numpy().T, **tick, scalex=False, scaley=False)
-        entries["struck"] = entry("bound of one struck off", **tick)
+        look = {"marker": "|", "markersize": 5, "color": "0.5", "linestyle": "", "zorder": 1.5}
+        axes.plot(*(struck * [scheme.per_s, 1]).to_numpy().T, **look, scalex=False, scaley=False)
+        entries["struck"] = entry("bound of one struck off", **look)
     return entries
-
-
-def _in_plane(rows: pd.DataFrame) -> bool:
-    """Whether the front is of latency and throughput, as it is unless rows tell other `objectives`: another front is no
-    staircase in this plane.
-    """
-    return "objectives" not in rows or set(rows["objectives"]) <= {"latency+throughput", "throughput+latency"}
-
-
-def _on_its_front(rows: pd.DataFrame, one: Series) -> pd.DataFrame:
-    """The points on a series' front: its own, and where nothing crosses those that are a corner of it."""
-    is_on, nothing = rows["on_backend_front"].astype(bool), rows["backend"] == NONE
-    if one is NEUTRAL:
-        return rows[nothing & is_on]
-    corner = rows["on_fronts_of"].str.split("; ").map(lambda names: one.backend in names)
-    is_on = is_on.where(~nothing, corner) & rows["backend"].isin([one.backend, NONE])
-    return rows[is_on & (rows["codec"] == one.codec)]
 
 
 def _stairs(axes: Axes, corners: pd.DataFrame, scheme: Scheme) -> tuple[Floats, Floats]:
@@ -201,25 +179,11 @@ def _stairs(axes: Axes, corners: pd.DataFrame, scheme: Scheme) -> tuple[Floats, 
     return staircase(x, y, right=axes.get_xlim()[1], bottom=axes.get_ylim()[0])
 
 
-def _band(axes: Axes, own: pd.DataFrame, scheme: Scheme, attainment: pd.DataFrame, colour: str) -> None:
-    """Draw what between 5 % and 95 % of the resamples attain; nothing without surfaces of these two objectives."""
-    if not {*FIGURES, "percent"} <= {*attainment}:
-        return
-    same = [*CONDITION, "backend"]
-    surfaces = attainment[attainment[same].eq(own.iloc[0][same]).all(axis=1)]
-    edges = [surfaces[surfaces["percent"] == percent] for percent in (5, 95)]
-    if all(map(len, edges)):
-        thin = [edge.iloc[evenly(range(len(edge)), MOST_CORNERS)] for edge in edges]
-        best, worst = (np.column_stack(_stairs(axes, edge, scheme)) for edge in thin)
-        axes.fill(*np.vstack([best, worst[::-1]]).T, color=colour, alpha=0.13, linewidth=0, zorder=1.5)
-
-
 def _look(one: Series, state: str, marker_pt: float = MARKER_PT) -> dict[str, Any]:
     """The look of points of one state: full, pale, hollow; and small where dominated."""
-    small = (
-        {"markersize": 0.8 * marker_pt, "alpha": 0.5, "zorder": 3} if state == "dominated" else {"zorder": 4}
-    )
-    return one.mark(marker_pt, markerfacecolor=faded(one.colour, FILLS[state])) | small
+    look = one.mark(marker_pt, markerfacecolor=faded(one.colour, FILLS[state]), zorder=4)
+    small = {"markersize": 0.8 * marker_pt, "alpha": 0.5, "zorder": 3}
+    return look | (small if state == "dominated" else {})
 
 
 def _cost(own: pd.DataFrame) -> str:
@@ -255,7 +219,8 @@ def _labels(
 
 def _marks(rows: pd.DataFrame, placed: pd.DataFrame, scheme: Scheme) -> Iterator[str]:
     """Yield what the marks mean, and what must be known to read them."""
-    if not _in_plane(rows):
+    is_plane = placed["is_plane"].all()
+    if not is_plane:
         yield f"The front is that of {quality.in_words(rows['objectives'].iloc[0].split('+'), rows)}"
     if (ruled_out := ~rows["feasible"].astype(bool) & (rows["rounds"] > 0)).any():
         yield f"{ruled_out.sum()} points do not meet the condition"
@@ -264,7 +229,7 @@ def _marks(rows: pd.DataFrame, placed: pd.DataFrame, scheme: Scheme) -> Iterator
         yield "Bars: 95 % intervals"
     elif (bars["rounds"] > 1).any():
         yield "Dotted: the range of too few rounds"
-    if scheme.uncertainty == "band" and _in_plane(rows):
+    if scheme.uncertainty == "band" and is_plane:
         yield "Bands: 5 to 95 % of resamples"
     ties = dict[str, None]()
     for row in rows[rows["on_backend_front"] & rows["ties"].fillna("").ne("")].to_dict("records"):
@@ -287,40 +252,40 @@ def third(on: On, rows: pd.DataFrame, scheme: Scheme, kind: str, note: str = "")
         raise Nothing("accuracy: fewer than two codecs have an accuracy")
     is_on, over = ("on_energy_front", "all three") if is_energy else ("on_codec_front", "all codecs")
     shown = each_once(measured).assign(third=measured[column] * (1 if is_energy else 100))
-    best, entries, labels = [], [], []
-    panels = layout.panels(on, *((2, 1, 3.8) if narrow else (1, 2, 2.8)), sharey=not narrow)
-    for one, own in scheme.of_each(shown):
-        cost = "" if is_energy else f": {quality.span(own['accuracy'])}"
-        entries.append(entry(one.label + cost, **one.mark(MARKER_PT)))
-        best.append(own[own[is_on].astype(bool)].assign(colour=one.colour))
-        for axes, name in zip(panels, FIGURES, strict=True):
-            for state, those in own.groupby(np.where(own[is_on], "front", "dominated")):
-                axes.plot(those[name] * scheme.scale(name), those["third"], **_look(one, str(state)))
-    numbered = evenly(pd.concat(best).sort_values("latency_s").to_dict("records"), MOST_LABELS)
-    above_idle = ", above idle" if column == energy.ACTIVE else ""
+    shown["state"] = np.where(shown[is_on], "front", "dominated")
+    every = pd.concat(own.assign(colour=one.colour) for one, own in scheme.of_each(shown))
+    best = every[every["state"] == "front"].sort_values("latency_s")
+    numbered, labels = evenly(best.to_dict("records"), MOST_LABELS), []
     word = quality.WORDS.get(str(measured["accuracy_of"].iloc[0]), "accuracy")
+    word = f"energy (J per image{', above idle' * (column == energy.ACTIVE)})" if is_energy else f"{word} (%)"
+    panels = layout.panels(on, *((2, 1, 3.8) if narrow else (1, 2, 2.8)), sharey=not narrow)
     for axes, name in zip(panels, FIGURES, strict=True):
         scale = scheme.scale(name)
+        for one, own in scheme.of_each(shown):
+            for state, those in own.groupby("state"):
+                axes.plot(those[name] * scale, those["third"], **_look(one, str(state)))
         layout.fit_axis(axes, "x", shown[name] * scale, scheme.logarithmic[name])
         axes.grid(True)
-        axes.set_xlabel(scheme.label(name))
+        axes.set(xlabel=scheme.label(name), ylabel=word if narrow or name == FIGURES[0] else "")
+        texts = [(row[name] * scale, row["third"], row["point"], row["colour"]) for row in numbered]
+        labels.append((axes, texts, shown[[name, "third"]].to_numpy() * [scale, 1]))
+    for axes in panels:
         if is_energy:
             layout.fit_axis(axes, "y", shown["third"])
         else:  # shares that lie close together are compared by their differences, up to 100 %
             axes.margins(y=0.12)
             axes.set_yticks([tick for tick in axes.get_yticks() if tick <= 100])
-        if narrow or name == FIGURES[0]:
-            axes.set_ylabel(f"energy (J per image{above_idle})" if is_energy else f"{word} (%)")
-        texts = [(row[name] * scale, row["third"], row["point"], row["colour"]) for row in numbered]
-        labels.append((axes, texts, shown[[name, "third"]].to_numpy() * [scale, 1]))
-    for state, meaning in (("front", f"on the front of {over}"), ("dominated", "dominated")):
-        entries.append(entry(meaning, **_look(_GREY, state)))
+    entries = [
+        entry(one.label + ("" if is_energy else f": {quality.span(own['accuracy'])}"), **one.mark(MARKER_PT))
+        for one, own in scheme.of_each(shown)
+    ]
+    for state, words in (("front", f"on the front of {over}"), ("dominated", "dominated")):
+        entries.append(entry(words, **_look(_GREY, state)))
     unknown = sorted(set(rows.loc[rows["accuracy"].isna() & (rows["rounds"] > 0), "codec"]))
     if not is_energy:
         known = f"Accuracy: {quality.name_of(measured)}"
         note = f"Accuracy not measured: {some(unknown)}" if unknown else known
-    what = f"Latency, throughput and {kind} of every partition point"
-    title = f"Latency, throughput and {kind}: {subject(rows.iloc[0])}"
+    what = f"Latency, throughput and {kind}"
+    caption = (f"{what} of every partition point", note, f"Filled: on the front of {over}")
     data = measured.reindex(columns=[*POINT, *FIGURES, *(_ENERGY if is_energy else _ACCURACY)])
-    words = (what, note, f"Filled: on the front of {over}")
-    return Told(title, words, data, entries, rows, scheme.testbed, labels)
+    return Told(f"{what}: {subject(rows.iloc[0])}", caption, data, entries, rows, scheme.testbed, labels)

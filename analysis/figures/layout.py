@@ -6,17 +6,19 @@ import math
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib import rcParams
 from matplotlib.axes import Axes
+from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from pareto.analysis.figures.drawing import Told
 from pareto.analysis.figures.look import PAGE, WIDTHS_IN, chosen, ends, is_logarithmic
-from pareto.analysis.figures.style import NEUTRAL, SMALL_PT, Printed, Series, every_series, styled
+from pareto.analysis.figures.style import NEUTRAL, SMALL_PT, WHITE, Printed, Series, every_series, styled
 from pareto.analysis.naming import time_unit
 from pareto.analysis.runs.points import BUT_CODEC, order
 from pareto.analysis.statistics.samples import Floats
@@ -30,8 +32,8 @@ MANY = 60
 """With more points than this, marks are small."""
 _LETTER_EM = 0.6
 """The mean width of a letter, a little more than it is."""
-_LABEL_PT = (10, 10)
-"""The least room of a label beside its point."""
+_SIDES = ((-1, 1), (1, -1), (1, 1), (-1, -1), (0, -1), (0, 1), (-1, 0), (1, 0))
+"""Where a label may stand beside its point, across and up: first where the better corner of a front is free."""
 _STEPS = [factor * 10**power for power in range(8) for factor in (1, 2, 5)]
 
 
@@ -112,30 +114,32 @@ def is_narrow(on: On) -> bool:
 
 
 def finish(on: On, told: Told, title: str | None = None) -> None:
-    """Write title and legend, above a figure of ours, which grows by their height, or on the caller's first axes; what
-    of the rows was left out or simulated, under ours; and then labels, in the layout that there is. title: in place of
-    the figure's own.
-    """
-    title, entries = told.title if title is None else title, list(told.entries)
+    """Write title and legend, above a figure of ours, which grows by their height, or on the caller's first axes; the
+    footnote under ours; and then labels, in the layout that there is. title: in place of the figure's own."""
+    title, every = told.title if title is None else title, on.axes if isinstance(on, Printed) else _given(on)
+    named = {
+        label: handle
+        for axes in every
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    } | {str(entry.get_label()): entry for entry in told.entries}
     if isinstance(on, Printed):
         size, title_pt = float(rcParams["legend.fontsize"]), float(rcParams["axes.titlesize"])
         room_pt = 72 * on.get_figwidth() - 12
         title = textwrap.fill(title if chosen().titles else "", int(room_pt / (0.64 * title_pt)))
-        each_pt = size * (_LETTER_EM * max((len(str(it.get_label())) for it in entries), default=0) + 4.6)
-        columns = max(min(int(room_pt / each_pt), len(entries)), 1)
-        taken_pt = 1.25 * title_pt * len(title.splitlines()) + 1.5 * size * -(-len(entries) // columns)
+        each_pt = size * (_LETTER_EM * max(map(len, named), default=0) + 4.6)
+        columns = max(min(int(room_pt / each_pt), len(named)), 1)
+        taken_pt = 1.25 * title_pt * len(title.splitlines()) + 1.5 * size * -(-len(named) // columns)
         on.set_figheight(on.get_figheight() + taken_pt / 72)
-        if title or entries:
-            bold = {"weight": "bold", "size": title_pt}
-            head = on.legend(handles=entries, loc="outside upper left", ncols=columns, alignment="left")
-            head.set_title(title or None, prop=bold)  # type: ignore[arg-type]
+        if title or named:
+            look: dict[str, Any] = {"loc": "outside upper left", "ncols": columns, "alignment": "left"}
+            look["title_fontproperties"] = {"weight": "bold", "size": title_pt}
+            on.legend([*named.values()], [*named], title=title or None, **look)
         if note := textwrap.fill(told.footnote(), int(room_pt / (0.55 * SMALL_PT))):
             on.supxlabel(note, x=0.01, ha="left", fontsize=SMALL_PT, color="0.35")
     else:
-        first = _given(on)[0]
-        first.set_title(title, loc="left")
-        if entries:
-            first.legend(handles=entries, loc="best", fontsize="small")
+        every[0].set_title(title, loc="left")
+        if named:
+            every[0].legend([*named.values()], [*named], loc="best", fontsize="small")
     for labels in told.labels:
         place_labels(*labels)
 
@@ -176,9 +180,7 @@ def places(rows: pd.DataFrame, points: pd.Series) -> pd.Series:
 
 
 def label_points(axes: Axes, points: pd.Series) -> None:
-    """Number the points of `in_order` under an axis, each with its name beneath where these fit side by side; where
-    numbers do not fit either, every second, fifth, ... has one.
-    """
+    """Number the points of `in_order` under an axis, or some of them, with their names beneath where these fit."""
     room = 0.6 + max(5 - len(points), 0) / 4  # the bars of few points need not be wide
     axes.set(xlim=(-room, len(points) - 1 + room), xlabel="partition point")
     each_pt = 0.94 * axes.bbox.width * 72 / axes.figure.dpi / (len(points) - 1 + 2 * room)
@@ -191,51 +193,31 @@ def label_points(axes: Axes, points: pd.Series) -> None:
 
 
 def place_labels(
-    axes: Axes,
-    labels: Sequence[tuple[float, float, str, Any]],
-    marks: Floats,
-    reach_pt: float = 2.5,
-    side: tuple[int, int] = (-1, 1),
+    axes: Axes, labels: Sequence[tuple[float, float, str, Any]], marks: Floats, reach_pt: float = 2.5
 ) -> None:
-    """Write each label (x, y, text, colour) at this side of its point, or elsewhere to be clear of marks (n x 2, data
-    units, which reach so far) and of other labels, with a thin line to its point where it is apart. One for which there
-    is no room is left out. The same input gives the same figure.
+    """Write each label (x, y, text, colour) beside its point (beneath it first, where marks are wide), clear of marks
+    (n x 2, data units, which reach so far) and of other labels; or further off, with a thin line. One for which there
+    is no room is left out.
     """
-    from adjustText import adjust_text  # imports pyplot
-
     figure = axes.get_figure(root=True)
-    if not labels or figure is None:
-        return
-    figure.settle() if isinstance(figure, Printed) else figure.draw_without_rendering()
-    pixels, reach = axes.transData, reach_pt * axes.figure.dpi / 72
-    points = np.array([label[:2] for label in labels])
-    at = pixels.transform(points)
-    beyond = at + np.multiply(side, _LABEL_PT) * axes.figure.dpi / 72
-    sides = np.where((beyond < axes.bbox.min) | (beyond > axes.bbox.max), np.multiply(-1, side), side)
-    starts = pixels.inverted().transform(at + sides * (reach + 2))
-    box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.2}
-    texts = []
-    for start, (across, up), (*_, words, colour) in zip(starts, sides, labels, strict=True):
-        ha, va = ("center", "left", "right")[across], ("center", "bottom", "top")[up]
-        look: dict[str, Any] = {"color": colour, "fontsize": SMALL_PT, "zorder": 3.5, "bbox": box}
-        texts.append(axes.text(start[0], start[1], words, ha=ha, va=va, **look))
-    around = reach * np.array([[0, 0], [-0.7, -0.7], [-0.7, 0.7], [0.7, -0.7], [0.7, 0.7]])
-    dots = (pixels.transform(marks[:: 1 + len(marks) // 300])[:, None] + around).reshape(-1, 2)
-    x, y = pixels.inverted().transform(dots).T
-    arrow = {"arrowstyle": "-", "color": "0.45", "linewidth": 0.4, "shrinkA": 1, "zorder": 2.2}
-    # Bounded by turns, not by time: the same on a slow machine.
-    bounds = {"iter_lim": 60, "expand": (1.1, 1.25), "explode_radius": 0, "min_arrow_len": 8 + reach}
-    target = {"target_x": points[:, 0], "target_y": points[:, 1], "avoid_self": False}
-    _, lines = adjust_text(texts, x=x, y=y, ax=axes, arrowprops=arrow, **target, **bounds)
-    every = pixels.transform(marks)
-    kept: list[Any] = []
-    for text in texts:
-        text.set_in_layout(False)
-        extent = text.get_window_extent()
-        is_inside = np.less_equal(extent.size, axes.bbox.size).all()
-        covers = ((every > extent.min) & (every < extent.max)).all(axis=1).any()
-        if is_inside and not covers and not any(extent.overlaps(other) for other in kept):
-            kept.append(extent)
-        else:
-            for artist in (text, *(line for line in lines if line.patchA is text)):
-                artist.remove()
+    figure.settle() if isinstance(figure, Printed) else figure.draw_without_rendering()  # type: ignore[union-attr]
+    reach, dots, taken = reach_pt * axes.figure.dpi / 72, axes.transData.transform(marks), list[Any]()
+    sides = _SIDES if reach_pt < 5 else _SIDES[4:] + _SIDES[:4]
+    look: dict[str, Any] = {"textcoords": "offset points", "fontsize": SMALL_PT, "zorder": 3.5, "bbox": WHITE}
+    line = {"arrowstyle": "-", "color": "0.45", "linewidth": 0.4, "shrinkA": 0, "shrinkB": reach_pt}
+    for x, y, words, colour in labels:
+        for off_pt, (across, up) in product((1, 9), sides):
+            at = (off_pt + reach_pt) * across, (off_pt + reach_pt) * up
+            look |= {"ha": ("center", "left", "right")[across], "va": ("center", "bottom", "top")[up]}
+            text = axes.annotate(
+                words, (x, y), at, arrowprops=line if off_pt > 1 else None, color=colour, **look
+            )
+            text.set_in_layout(False)
+            text.get_window_extent()  # puts it where it is meant to be
+            box = Text.get_window_extent(text)  # without its line
+            is_inside = np.all([box.min >= axes.bbox.min, box.max <= axes.bbox.max])
+            is_clear = ((dots + reach < box.min) | (dots - reach > box.max)).any(axis=1).all()
+            if is_inside and is_clear and not any(box.overlaps(other) for other in taken):
+                taken.append(box)
+                break
+            text.remove()

@@ -48,9 +48,7 @@ class Look:
 
     @classmethod
     def checked(cls, formats: str, title: str, font: str, style: Path | None, columns: str = "") -> Look:
-        """The look of the command line's texts; whether there are such a font, settings and columns is not known yet.
-        Raises UserError.
-        """
+        """The look of the command line's texts; font, settings and columns may be wrong yet. Raises UserError."""
         wanted, heads = (
             tuple(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
             for names in (formats, columns)
@@ -92,10 +90,8 @@ def is_logarithmic(low: float, high: float) -> bool:
 
 
 def ends(low: float, high: float, room: float, logarithmic: bool | None = None) -> tuple[float, float]:
-    """The ends of an axis of values from `low` to `high`, with `room` (a share of what is shown) beyond them.
-
-    A linear axis starts at 0, or below it only where a value does. logarithmic: where that is decided already.
-    """
+    """The ends of an axis of values from `low` to `high`, with `room` (a share of what is shown) beyond them. A linear
+    axis starts at 0, or below it only where a value does. logarithmic: where that is decided already."""
     if is_logarithmic(low, high) if logarithmic is None else logarithmic:
         margin = max((high / low) ** room, 1.1)
         return low / margin, high * margin

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from matplotlib import colormaps
 from matplotlib.axes import Axes
@@ -29,12 +28,9 @@ from pareto.analysis.fronts.where import Where
 from pareto.analysis.naming import LETTERS, family, listed, place, some, transport
 from pareto.analysis.prediction.network import Network, networks
 from pareto.analysis.runs.points import NO_CODEC, NONE, cuts, each_once, in_every_codec
-from pareto.analysis.statistics.samples import Floats
+from pareto.analysis.statistics.samples import Floats, Ints
 from pareto.protocol.errors import UserError
 
-Cell = tuple[str, str]
-"""Point and backend, with the codec behind it; the backend is `NONE` where nothing crosses."""
-Masks = npt.NDArray[np.bool_]
 FINENESS = 200
 """How many delays, and how many rates, are computed; the data beside the figure have one in `WRITTEN`."""
 WRITTEN = 10
@@ -104,63 +100,43 @@ def draw_map(
         raise Nothing("best-map: it takes two measured networks, or a prediction")
     delays, rates = _steps(winners["delay_s"], (0.001, 0.2)), _steps(winners["rate_bps"], (1e6, 1e9))
     grids = {name: on_grid(predictor, delays, rates, name) for name in _TITLES if predictor}
-    which = {name: grid[0] for name, grid in grids.items()}
-    cells: list[Cell] = []
-    if predictor is not None:
-        cells = list(zip(*(predictor.cells[name].astype(str) for name in ("point", "backend")), strict=True))
-    shown = {cells[each] for grid in which.values() for each in np.unique(grid)}
-    # The later the cut, the darker; light enough for black letters.
-    ordered = sorted(shown, key=lambda cell: (int(cell[0]), cell[1]))
-    looks = list(dict.fromkeys((point, backend.partition(" ")[2]) for point, backend in ordered))
-    shades = dict(zip(looks, np.linspace(0.04, 0.5, len(looks)), strict=True))
-    colours = {cell: colormaps["YlGnBu"](shades[cell[0], cell[1].partition(" ")[2]]) for cell in ordered}
+    which = {name: best_there for name, (best_there, *_) in grids.items()}
+    cells = pd.DataFrame() if predictor is None else _cells(predictor.cells, [*which.values()])
     panels = layout.panels(on, *((2, 1, 5.0) if narrow else (1, 2, 3.2)), sharex=True, sharey=True)
-    at = winners.assign(
-        x=winners["rate_bps"].clip(upper=rates[-1]), y=winners["delay_s"].clip(lower=delays[0])
-    )
-    named, fades, labels = set[Cell](), False, []
+    ends = {"x": winners["rate_bps"].clip(upper=rates[-1]), "y": winners["delay_s"].clip(lower=delays[0])}
+    named, entries, labels = set[str](), _legend(winners), []
     for axes, (objective, heading) in zip(panels, _TITLES.items(), strict=True):
-        here = at[at["objective"] == objective]
-        dots = here[["x", "y"]].to_numpy(dtype=float)
         axes.set_title(heading, loc="left", fontsize="medium", fontweight="normal")
         axes.set(xscale="log", yscale="log", xlim=rates[[0, -1]], ylim=delays[[0, -1]])
         _ticks(axes, rates, delays, winners)
+        here = winners.assign(**ends)[winners["objective"] == objective]
+        dots = here[["x", "y"]].to_numpy(dtype=float)
         if predictor is not None:
-            areas = {cells[each]: which[objective] == each for each in np.unique(which[objective])}
-            named |= _draw_areas(axes, areas, colours, rates, delays, dots)
+            named |= _draw_areas(axes, cells, which[objective], rates, delays, dots)
             close = grids[objective][2] < errors.get(objective, 0)
             if close.any():
-                fades = True
                 axes.contourf(rates, delays, close, [0.5, 1.5], colors=["white"], alpha=0.6, zorder=1.4)
                 look: dict[str, Any] = {"colors": "none", "hatches": [UNDECIDED], "zorder": 1.4}
                 axes.contourf(rates, delays, close, [0.5, 1.5], **look).set(edgecolor="0.6", linewidth=0)
+                named.add("too close to call")
         for mark in here.to_dict("records"):
             colour, thick, line, _ = _EDGES[mark["prediction"]]
-            look = {
-                "edgecolor": colour,
-                "linewidths": thick,
-                "linestyle": line,
-                "clip_on": False,
-                "zorder": 5,
-            }
-            place_ = mark["x"], mark["y"]
-            axes.scatter(*place_, _DOT_PT**2, "white", marker=_marker(mark["backend"]), **look)
+            look = {"marker": _marker(mark["backend"]), "edgecolor": colour, "linewidths": thick, "zorder": 5}
+            axes.scatter(mark["x"], mark["y"], _DOT_PT**2, "white", linestyle=line, clip_on=False, **look)
             look = {"fontsize": SMALL_PT, "fontweight": "bold", "ha": "center", "va": "center_baseline"}
-            axes.text(*place_, mark["point"], zorder=6, **look)
+            axes.text(mark["x"], mark["y"], mark["point"], zorder=6, **look)
         if narrow or axes is panels[0]:
             axes.set_ylabel("round-trip delay (ms)")
         if not narrow or axes is panels[-1]:
             axes.set_xlabel("rate, edge to server (Mbit/s)")
         names = [(mark["x"], mark["y"], _said(mark), "black") for mark in here.to_dict("records")]
-        labels.append((axes, names, dots, _DOT_PT / 2 + 1, (0, -1)))
-    entries = _legend(winners)
-    for cell in ordered:
-        if cell not in named:
-            entries.append(Patch(facecolor=colours[cell], hatch=_hatch(cell), label=_name(cell), **_THIN))
-    if fades:
+        labels.append((axes, names, dots, _DOT_PT / 2 + 1))
+    for cell in cells[~cells["name"].isin(named)].to_dict("records") if len(cells) else ():
+        entries.append(Patch(facecolor=cell["colour"], hatch=cell["hatch"], label=cell["name"], **_THIN))
+    if "too close to call" in named:
         entries.append(Patch(facecolor="0.96", hatch=UNDECIDED, label="too close to call", **_THIN))
     codecs = rows["codec"].unique()
-    codec = "over codecs" if len(codecs) > 1 else codecs[0] if codecs[0] != NO_CODEC else ""
+    codec = "over codecs" if len(codecs) > 1 else "" if codecs[0] == NO_CODEC else codecs[0]
     title = f"Best point by network: {', '.join(filter(None, (rows['model'].iloc[0], codec)))}"
     off = [f"{100 * error:.2g} % ({name})" for name, error in errors.items()]
     missing = sorted(set(rows["netem"]) - set(winners["netem"]))
@@ -171,61 +147,85 @@ def draw_map(
         f"Not on the map: {some(missing)}" if missing else "",
     )
     data = [winners.assign(what="measured")]
+    some_of = slice(WRITTEN // 2, None, WRITTEN)
+    at_delay, at_rate = np.meshgrid(delays[some_of], rates[some_of], indexing="ij")
     for objective, grid in which.items():
-        data.append(_written(grid, delays, rates, cells).assign(objective=objective))
+        number = grid[some_of, some_of].ravel()
+        of_cell = cells.loc[number, ["point", "backend"]].add_prefix("predicted_")
+        of_cell = of_cell.assign(delay_s=at_delay.ravel(), rate_bps=at_rate.ravel(), what="predicted")
+        data.append(of_cell.assign(objective=objective).iloc[number.argsort(kind="stable")])
     of_winners = rows[rows["netem"].isin(winners["netem"])]
     return Told(title, words, pd.concat(data, ignore_index=True), entries, of_winners, testbed, labels)
 
 
+def _cells(cells: pd.DataFrame, grids: list[Ints]) -> pd.DataFrame:
+    """The cells that are the best somewhere, by their numbers: point, backend (with its codec), and how each is drawn.
+    The later the cut, the darker; light enough for black letters. The hatch tells the backends of a point apart.
+    """
+    made = cells[["point", "backend"]].astype("str").loc[np.unique(np.concatenate([*map(np.ravel, grids)]))]
+    backend, codec = made["backend"].str.partition(" ")[[0, 2]].to_numpy().T
+    made = made.assign(
+        cut=made["point"].astype(int), codec=codec,
+        hatch=[
+            "" if transport(each) in (NONE, "tcp") else "...." if family(each) == "tcp" else "////"
+            for each in backend
+        ],
+        name=[_name(*of) for of in made[["point", "backend"]].to_numpy()],
+    ).sort_values(["cut", "backend"])  # fmt: skip
+    place = made.groupby(["point", "codec"], sort=False).ngroup()
+    shades = np.linspace(0.04, 0.5, place.max() + 1)[place]
+    return made.assign(colour=[*map(tuple, colormaps["YlGnBu"](shades))])
+
+
+def _name(point: str, backend: str) -> str:
+    """`14 tcp`, or `21, all on the edge`."""
+    return f"{point}, all on the edge" if backend == NONE else f"{point} {backend}"
+
+
 def known_of(findings: Findings, rows: pd.DataFrame) -> dict[str, Any]:
-    """The arguments of `draw_map` for some rows of a front. Raises UserError."""
-    trials = findings.trials.reindex(columns=NEEDED)
-    if _has_codecs(rows):
-        return _over_codecs(findings, rows, trials.merge(rows[OVER_CODECS].drop_duplicates()))
-    own = in_every_codec(trials).merge(rows[WORKLOAD].drop_duplicates())
+    """The arguments of `draw_map`; over codecs the backends' names carry the codec's. Raises UserError."""
+    trials, limit = findings.trials.reindex(columns=NEEDED), Where.parse(findings.where)
+    if over_codecs := _has_codecs(rows):
+        of_model = replace(findings.joined, trials=trials.merge(rows[OVER_CODECS].drop_duplicates()))
+        own = next(every_workload(of_model, over_codecs=True)).rows
+    else:
+        own = in_every_codec(trials).merge(rows[WORKLOAD].drop_duplicates())
     runs = set(own["run"].unique())
     manifests = [run.manifest for run in findings.runs if runs.intersection(run.names)]
     known = networks(manifests or [run.manifest for run in findings.runs])
-    # What a condition asks of a measured network cannot be asked of a predicted one.
+    about, errors, predictor, asked = "", dict[str, float](), None, limit.columns
     workload = Workload(own, findings.joined, known)
-    predictor, errors = (None, {}) if findings.where else _predictor(workload)
-    about = "" if predictor is None else workload.absent
-    of_all = {"predictor": predictor, "errors": errors, "about": about}
-    return {"rows": rows, "known": known, "testbed": testbeds(manifests), **of_all}
-
-
-def _over_codecs(findings: Findings, rows: pd.DataFrame, trials: pd.DataFrame) -> dict[str, Any]:
-    """The map of one workload over its codecs: the backend's name carries the codec's."""
-    manifests = [run.manifest for run in findings.runs]
-    known, limit = networks(manifests), Where.parse(findings.where)
-    (own,) = every_workload(replace(findings.joined, trials=trials), over_codecs=True)
-    predictor, errors = _predictor(own)
-    if predictor is not None:
+    if not workload.unfit:
+        predictor = workload.predictor
         cells = predictor.cells
-        # A condition on what a network decides cannot be asked of the prediction.
-        asked = limit.columns - set(cells) - {"point", "backend", "codec"}
-        admitted = ~_costs_accuracy(cells, limit) & (not asked and limit.holds(cells))
-        kept = predictor.only(admitted.to_numpy(dtype=np.bool_))
-        predictor = replace(kept, cells=_with_codec(kept.cells)) if admitted.any() else None
-    competes = rows["feasible"].astype(bool) & ~_costs_accuracy(rows, limit)
-    left = sorted(set(rows.loc[competes & (rows["backend"] != NONE), "codec"]))
-    if not left:
-        raise UserError("no codec is admitted")
-    lossy = rows[competes & ~quality.is_none(rows["codec"]) & (rows["output_error"] > quality.SAME_OUTPUT)]
-    costs = [f"{codec} {quality.span(of['accuracy'])}" for codec, of in lossy.groupby("codec", observed=True)]
-    about = f"Codecs: {', '.join(map(quality.codec_name, left))}"
-    about += f"; {quality.name_of(lossy)}: {', '.join(costs)}" if costs else ""
-    of_all = {"predictor": predictor, "errors": errors, "about": about}
-    shown = _with_codec(each_once(rows.assign(feasible=competes)))
-    return {"rows": shown, "known": known, "testbed": testbeds(manifests), **of_all}
-
-
-def _predictor(workload: Workload) -> tuple[Predictor | None, dict[str, float]]:
-    """The predictor of one workload, and its error in networks that it has not seen, by objective."""
-    if workload.unfit:
-        return None, {}
-    errors = {objective: workload.validation.spread(objective) for objective in _TITLES}
-    return workload.predictor, {name: error for name, error in errors.items() if math.isfinite(error)}
+        admitted = pd.Series(True, index=cells.index)
+        if over_codecs:
+            asked, admitted = asked - {*cells, "point", "backend", "codec"}, ~_costs_accuracy(cells, limit)
+        else:
+            about = "" if asked else workload.absent
+        # What a condition asks of a measured network cannot be asked of a predicted one.
+        admitted &= not asked and limit.holds(cells)
+        predictor = predictor.only(admitted.to_numpy(dtype=np.bool_)) if admitted.any() else None
+        if predictor is not None:
+            spread = workload.validation.spread
+            errors = {name: error for name in _TITLES if math.isfinite(error := spread(name))}
+    if over_codecs:
+        competes = rows["feasible"].astype(bool) & ~_costs_accuracy(rows, limit)
+        left = sorted(set(rows.loc[competes & (rows["backend"] != NONE), "codec"]))
+        if not left:
+            raise UserError("no codec is admitted")
+        lossy = rows[
+            competes & ~quality.is_none(rows["codec"]) & (rows["output_error"] > quality.SAME_OUTPUT)
+        ]
+        costs = [
+            f"{codec} {quality.span(of['accuracy'])}" for codec, of in lossy.groupby("codec", observed=True)
+        ]
+        about = f"Codecs: {', '.join(map(quality.codec_name, left))}"
+        about += f"; {quality.name_of(lossy)}: {', '.join(costs)}" if costs else ""
+        rows = _with_codec(each_once(rows.assign(feasible=competes)))
+        predictor = predictor and replace(predictor, cells=_with_codec(predictor.cells))
+    of_all = {"known": known, "testbed": testbeds(manifests), "about": about}
+    return of_all | {"rows": rows, "predictor": predictor, "errors": errors}
 
 
 def _costs_accuracy(cells: pd.DataFrame, limit: Where) -> pd.Series:
@@ -268,17 +268,6 @@ def _ticks(axes: Axes, rates: Floats, delays: Floats, winners: pd.DataFrame) -> 
         axis.set_ticks([], minor=True)
 
 
-def _name(cell: Cell) -> str:
-    """`14 tcp`, or `21, all on the edge`."""
-    return f"{cell[0]}, all on the edge" if cell[1] == NONE else " ".join(cell)
-
-
-def _hatch(cell: Cell) -> str:
-    """The hatch that tells the backends of one point apart; tcp has none."""
-    backend = cell[1].partition(" ")[0]
-    return "" if transport(backend) in (NONE, "tcp") else "...." if family(backend) == "tcp" else "////"
-
-
 def _marker(backend: str) -> str:
     """The backend's marker; its variants share another one."""
     backend = backend.partition(" ")[0]
@@ -286,26 +275,22 @@ def _marker(backend: str) -> str:
 
 
 def _draw_areas(
-    axes: Axes,
-    areas: Mapping[Cell, Masks],
-    colours: Mapping[Cell, Any],
-    rates: Floats,
-    delays: Floats,
-    dots: Floats,
-) -> set[Cell]:
-    """Draw the areas and name each where it is widest, clear of marks. Returns those that have room for a name."""
-    pt, named = 72 / axes.figure.dpi / FINENESS, set()
+    axes: Axes, cells: pd.DataFrame, grid: Ints, rates: Floats, delays: Floats, dots: Floats
+) -> set[str]:
+    """Draw the areas and name each where it is widest, clear of marks. Returns the names that have room."""
+    pt, named = 72 / axes.figure.dpi / FINENESS, set[str]()
     high_pt, wide_pt = axes.bbox.height * pt, axes.bbox.width * pt
     away_x, away_y = (
         np.abs(np.log(steps[:, None] / dots[:, side])) / np.log(steps[1] / steps[0]) * step_pt
         for steps, side, step_pt in ((rates, 0, wide_pt), (delays, 1, high_pt))
     )
     near = ((away_y[:, None] < 22) & (away_x[None] < 34)).any(axis=2)
-    for cell, inside in areas.items():
+    for number, cell in cells.loc[np.unique(grid)].iterrows():
+        inside = grid == number
         if inside.all():
-            axes.set_facecolor(colours[cell])
+            axes.set_facecolor(cell["colour"])
         else:
-            look: dict[str, Any] = {"colors": [colours[cell]], "hatches": [_hatch(cell)], "zorder": 1}
+            look: dict[str, Any] = {"colors": [cell["colour"]], "hatches": [cell["hatch"]], "zorder": 1}
             axes.contourf(rates, delays, inside, [0.5, 1.5], **look).set(edgecolor="0.55", linewidth=0)
             axes.contour(rates, delays, inside, [0.5], colors="0.35", linewidths=0.5, zorder=1.2)
         for angle, across in ((0, (2.2, 1.0)), (90, (1.0, 2.2))):
@@ -313,11 +298,10 @@ def _draw_areas(
             sampling = (across[0] * high_pt, across[1] * wide_pt)
             room_pt = ndimage.distance_transform_edt(np.pad(inside & ~near, 1), sampling=sampling)[1:-1, 1:-1]
             row, column = np.unravel_index(int(np.argmax(room_pt)), room_pt.shape)
-            if room_pt[row, column] > max(1.8 * len(_name(cell)), 9):
+            if room_pt[row, column] > max(1.8 * len(cell["name"]), 9) and cell["name"] not in named:
                 look = {"fontsize": SMALL_PT + 0.5, "rotation": angle, "ha": "center", "va": "center"}
-                axes.text(rates[column], delays[row], _name(cell), zorder=2, **look)
-                named.add(cell)
-                break
+                axes.text(rates[column], delays[row], cell["name"], zorder=2, **look)
+                named.add(cell["name"])
     return named
 
 
@@ -325,7 +309,7 @@ def _said(mark: Mapping[Any, Any]) -> str:
     """The label of a mark: its network, the codec, and what is predicted there if that is another point."""
     name = " ".join(filter(None, (str(mark["netem"]), str(mark["backend"]).partition(" ")[2])))
     if mark["prediction"] == OTHER:
-        name += f"\npredicted {_name((mark['predicted_point'], mark['predicted_backend']))}"
+        name += f"\npredicted {_name(mark['predicted_point'], mark['predicted_backend'])}"
         name += "" if math.isnan(mark["behind_percent"]) else f", {mark['behind_percent']:.0f} % worse"
     return name
 
@@ -343,13 +327,3 @@ def _legend(winners: pd.DataFrame) -> list[Any]:
             colour, thick, line, words = _EDGES[kind]
             entries.append(Patch(fc="white", edgecolor=colour, linewidth=thick, linestyle=line, label=words))
     return entries
-
-
-def _written(grid: npt.NDArray[Any], delays: Floats, rates: Floats, cells: list[Cell]) -> pd.DataFrame:
-    """The predicted areas as rows, an area at a time."""
-    some_of = slice(WRITTEN // 2, None, WRITTEN)
-    which = grid[some_of, some_of].ravel()
-    at_delay, at_rate = np.meshgrid(delays[some_of], rates[some_of], indexing="ij")
-    found = pd.DataFrame([cells[each] for each in which], columns=["predicted_point", "predicted_backend"])
-    found = found.assign(delay_s=at_delay.ravel(), rate_bps=at_rate.ravel(), what="predicted")
-    return found.iloc[which.argsort(kind="stable")]

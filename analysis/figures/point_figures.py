@@ -46,12 +46,12 @@ def payload(
     before each link. stages: of `costs.stage_medians`, for chains. manifest: for input and FLOPs. Raises `Nothing`.
     """
     data = payload_data(rows, stages, manifest)
-    entries = _payload(on, data, levels(rows["codec"]))
+    _payload(on, data, levels(rows["codec"]))
     what = (
         "Above: tensor bytes that a request sends; below: share of all measured compute time before each link"
     )
     title = f"Payload and compute by point: {subject(rows.iloc[0])}"
-    return Told(title, [what], data, entries, rows, scheme.testbed)
+    return Told(title, [what], data, rows=rows, testbed=scheme.testbed)
 
 
 def partitions_figure(rows: pd.DataFrame, input_bytes: int, text: str) -> Printed:
@@ -63,12 +63,16 @@ def partitions_figure(rows: pd.DataFrame, input_bytes: int, text: str) -> Printe
     data = rows.assign(point=rows["point"].astype("str"), input_bytes=input_bytes)
     for name in ("flops", "parameters"):
         data[f"{name}_share"] = rows[f"edge_{name}"] / max(rows[f"edge_{name}"].iloc[-1], 1)
-    title = f"What crosses at each point: {rows['model'].iloc[0]}"
-    return layout.printed(lambda on: Told(title, [], data, _payload(on, data, []), note=text))[0]
+
+    def draw(on: Printed) -> Told:
+        _payload(on, data, [])
+        return Told(f"What crosses at each point: {rows['model'].iloc[0]}", [], data, note=text)
+
+    return layout.printed(draw)[0]
 
 
-def _payload(on: On, data: pd.DataFrame, codecs: list[str]) -> list[Any]:
-    """Draw the bytes above, the shares below, of the columns of `payload_data`. Returns the legend's entries."""
+def _payload(on: On, data: pd.DataFrame, codecs: list[str]) -> None:
+    """Draw the bytes above, the shares below, of the columns of `payload_data`."""
     height_in = 2.7 if layout.is_narrow(on) else 3.2
     above, below = layout.panels(on, 2, 1, height_in, sharex=True, height_ratios=(3, 2))
     size, x = 4.0 if len(data) <= MANY else 2.0, np.arange(len(data))
@@ -105,7 +109,6 @@ def _payload(on: On, data: pd.DataFrame, codecs: list[str]) -> list[Any]:
     layout.label_points(below, layout.in_order(data))
     for axes in (above, below):
         axes.grid(True, axis="y")
-    return [*above.get_legend_handles_labels()[0], *below.get_legend_handles_labels()[0]]
 
 
 def payload_data(
@@ -164,13 +167,17 @@ def _by_link(known: pd.DataFrame, stages: pd.DataFrame | None) -> tuple[pd.DataF
     return sent.set_axis(links, axis=1), shares.set_axis(links, axis=1)
 
 
-def paired(on: On, pairs: pd.DataFrame, trials: pd.DataFrame, scheme: Scheme, what: What = "backend") -> Told:
+def paired(on: On, rows: pd.DataFrame, scheme: Scheme, pairs: pd.DataFrame, what: What = "backend") -> Told:
     """The differences, other - first, of two backends, each codec and none, or each engine and eager (`what`), at each
     point: in latency above and in throughput (%) below.
 
-    pairs: of `comparing.paired.paired`; trials: of `analysis.load`, the same conditions. Raises `Nothing`.
+    rows: trials of `analysis.load`; pairs: of `comparing.paired.paired`, the same conditions. Raises `Nothing`.
     """
-    data, counted = paired_data(pairs, trials, what), _counted(trials)
+    data, ok = paired_data(pairs, rows, what), stands(rows)
+    # A row a cell, with the number of its valid trials and of the others.
+    both = stands(rows, "latency") & stands(rows, "throughput")
+    cells = rows[CELL].assign(rounds=ok, left_out=~ok, excluded=~both, trials=True)
+    counted = cells.groupby(CELL, dropna=False, observed=True).sum().reset_index()
     points, first, every = layout.in_order(data), data.iloc[0], list(_pairs(data, counted, what))
     above, below = layout.panels(on, 2, 1, 3.2 if layout.is_narrow(on) else 3.6, sharex=True)
     base, alone = codec_name(first["first"]), len(every) == 1
@@ -209,9 +216,7 @@ def paired(on: On, pairs: pd.DataFrame, trials: pd.DataFrame, scheme: Scheme, wh
 
 
 def _latency(what: What) -> str:
-    """The columns of the difference in latency: of codecs and engines, which differ by most of it here and little
-    there, in %.
-    """
+    """The columns of the difference in latency: in % of codecs and engines, which take most of it, or little."""
     return "latency_%s_s" if what == "backend" else "latency_%s_percent"
 
 
@@ -246,9 +251,7 @@ def paired_data(pairs: pd.DataFrame, trials: pd.DataFrame, what: What = "backend
 
 
 def _pairs(data: pd.DataFrame, counted: pd.DataFrame, what: What) -> Iterator[tuple[Series, pd.DataFrame]]:
-    """Yield each series with its rows: a pair of backends codec by codec, or a codec or engine backend by backend, in
-    the codec's or engine's colour.
-    """
+    """Yield each series with its rows: pairs of backends codec by codec, or codecs or engines backend by backend."""
     if what == "backend":
         both = data[["first", "other"]].drop_duplicates().to_dict("records")
         of_pairs = [(f"{pair['other']} \N{MINUS SIGN} {pair['first']}", pair) for pair in both]
@@ -265,11 +268,3 @@ def _pairs(data: pd.DataFrame, counted: pd.DataFrame, what: What) -> Iterator[tu
         if len(own):
             colour = inner if several and what == "backend" else number
             yield level(label + more if several else label, colour, place), own
-
-
-def _counted(trials: pd.DataFrame) -> pd.DataFrame:
-    """One row a cell, with the number of its valid trials and of the others."""
-    ok = stands(trials)
-    both = stands(trials, "latency") & stands(trials, "throughput")
-    cells = trials[CELL].assign(rounds=ok, left_out=~ok, excluded=~both, trials=True)
-    return cells.groupby(CELL, dropna=False, observed=True).sum().reset_index()

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
 from pareto.analysis.costs import bands
 from pareto.analysis.figures import layout
 from pareto.analysis.figures.drawing import Nothing, Told
 from pareto.analysis.figures.layout import On, Scheme
-from pareto.analysis.figures.style import ALARM, GREY, LEVEL_COLOURS, LINES, NEUTRAL, SMALL_PT, Printed, entry
+from pareto.analysis.figures.style import ALARM, GREY, LEVEL_COLOURS, LINES, NEUTRAL, SMALL_PT, Printed
 from pareto.analysis.naming import count, place, some, subject
 from pareto.analysis.runs.load import ONE_LINK
 from pareto.analysis.runs.points import AT_WORK, CELL, NO_CODEC, NONE, each_once
@@ -59,18 +58,17 @@ def tail(on: On, rows: pd.DataFrame, scheme: Scheme, trials: pd.DataFrame, runs:
     shape = (len(phases), 1, 1.6 * len(phases)) if narrow else (1, len(phases), 2.5)
     panels = layout.panels(on, *shape, sharey=True)
     series = {(one.backend, one.codec): one for one in scheme.series}
-    once, entries = data[_LINE].drop_duplicates(), []
+    once = data[_LINE].drop_duplicates()
     once["line"] = once.groupby(_LINE[:2], observed=True).cumcount() % len(LINES)
     for backend, codec, point, line in once.itertuples(index=False):
         one = series.get((backend, codec), NEUTRAL)
-        look = one.mark(4, linestyle=LINES[line], linewidth=1.2)
+        look = one.mark(4, linestyle=LINES[line], linewidth=1.2, label=f"{one.label}, point {point}")
         own = data[data[_LINE].eq([backend, codec, point]).all(axis=1)]
         for axes, phase in zip(panels, phases, strict=True):
             of_phase = own[own["phase"] == phase]
             marked = list(of_phase["percentile"].ne("").to_numpy().nonzero()[0])
             x, y = of_phase["latency_s"] * scheme.per_s, of_phase["share_slower"]
             axes.plot(x, y, markevery=marked, **look)
-        entries.append(entry(f"{one.label}, point {point}", **look))
     for axes, phase in zip(panels, phases, strict=True):
         axes.grid(True)
         values = data.loc[data["phase"] == phase, "latency_s"] * scheme.per_s
@@ -85,15 +83,14 @@ def tail(on: On, rows: pd.DataFrame, scheme: Scheme, trials: pd.DataFrame, runs:
         "Share of requests that take longer, at each backend's quickest point and at that of most images/s",
         "Marks: median, 90th, 95th, 99th percentile",
     )
-    title = f"The latency's tail: {subject(rows.iloc[0])}"
-    return Told(title, words, data, entries, rows, scheme.testbed)
+    return Told(
+        f"The latency's tail: {subject(rows.iloc[0])}", words, data, rows=rows, testbed=scheme.testbed
+    )
 
 
 def chosen_points(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows of the lowest latency and of the highest throughput of each backend and codec.
-
-    Where nothing crosses, a row is of no backend: it stands for itself. A cell that stands for several codecs is there
-    once.
+    """The rows of the lowest latency and of the highest throughput of each backend and codec; where nothing crosses,
+    a row is of no backend and stands for itself. A cell that stands for several codecs is there once.
     """
     wanted = each_once(rows[rows["on_backend_front"].astype(bool)])
     groups = wanted.groupby(["backend", "codec"], dropna=False, observed=True)
@@ -113,32 +110,25 @@ def tail_data(chosen: pd.DataFrame, trials: pd.DataFrame, runs: Sequence[Path]) 
     files_of = request_files(runs)
     parts = []
     for cell in chosen.to_dict("records"):
-        own = _trials_of(cell, trials)
+        # A row of the front was made of these; where nothing crosses, of those under every backend.
+        by_itself = {"codec"} if cell["backend"] != NONE else {"codec", "backend"}
+        same = pd.Series(cell)[[name for name in CELL if name not in by_itself]]
+        own = trials[trials[[*same.index]].eq(same).all(axis=1)]
+        own = own[own["codec"].isin([cell["codec"], cell[AT_WORK]])]
         for phase, measure in ((ALONE, "latency"), (LOADED, "throughput")):
-            found = [
-                latencies_s(file, measure, _without_load(trial) if phase == LOADED else 0)
-                for trial in own[stands(own, measure)].to_dict("records")
-                if (file := files_of.get(cell_name(trial), {}).get((trial["run"], trial["round"])))
-                and (phase == ALONE or trial["in_flight"] > 1)
-            ]
+            found = []
+            for trial in own[stands(own, measure)].to_dict("records"):
+                file = files_of.get(cell_name(trial), {}).get((trial["run"], trial["round"]))
+                if file and (phase == ALONE or trial["in_flight"] > 1):
+                    # The first requests of a throughput phase found fewer than all others on their way.
+                    fewer = (
+                        np.nansum([trial["in_flight"], trial.get("prefetch", 0)]) if phase == LOADED else 0
+                    )
+                    found.append(latencies_s(file, measure, int(fewer)))
             if found and len(every := np.concatenate(found)):
-                same = {key: cell[key] for key in CELL}
-                parts.append(_corners(every).assign(phase=phase, requests=len(every), **same))
+                keys = {key: cell[key] for key in CELL}
+                parts.append(_corners(every).assign(phase=phase, requests=len(every), **keys))
     return pd.concat(parts, ignore_index=True)[[*CELL, *_TAIL]] if parts else pd.DataFrame()
-
-
-def _trials_of(cell: Mapping[Hashable, Any], trials: pd.DataFrame) -> pd.DataFrame:
-    """The trials that a row of the front was made of: where nothing crosses, those under every backend."""
-    by_itself = {"codec"} if cell["backend"] != NONE else {"codec", "backend"}
-    same = pd.Series(cell)[[name for name in CELL if name not in by_itself]]
-    own = trials[trials[list(same.index)].eq(same).all(axis=1)]
-    return own[own["codec"].isin([cell["codec"], cell[AT_WORK]])]
-
-
-def _without_load(trial: Mapping[Hashable, Any]) -> int:
-    """The number of requests of a throughput phase that found fewer than all others on their way."""
-    ahead = trial.get("prefetch", 0)
-    return int(trial["in_flight"]) + (0 if pd.isna(ahead) else int(ahead))
 
 
 def _corners(latencies: Floats) -> pd.DataFrame:
@@ -212,12 +202,6 @@ def link(on: On, probes: pd.DataFrame, testbed: str = "") -> Told:
         axes.xaxis.set_major_locator(MaxNLocator(2 if narrow else 5, integer=True))
         axes.set_xlabel("probe", fontsize=SMALL_PT)
     bad = int((probes["verdict"] == "off").sum())
-    entries: list[Any] = [
-        entry("measured", marker="o", color="0.2", markersize=3),
-        entry("requested", color=GREY, linewidth=0.9, linestyle="-"),
-        *([Patch(color="0.88", label="tolerance")] if probes["rtt_most_s"].notna().any() else []),
-        *([entry("off", marker="X", color=ALARM, markersize=4.5)] if bad else []),
-    ]
     names, verdict = some(sorted(map(str, probes["netem"].unique()))), f"{bad} off" if bad else "all ok"
     lossy = probes.dropna(subset=["asked_loss", "loss"])
     lost, asked = 100 * lossy["loss"].mean(), 100 * lossy["asked_loss"].mean()
@@ -227,7 +211,7 @@ def link(on: On, probes: pd.DataFrame, testbed: str = "") -> Told:
         "Where a trace changes the link, the line is its mean" if probes["position_s"].notna().any() else "",
         f"Packets lost: {lost:.2f} %, requested {asked:.2f} %" if len(lossy) else "",
     )
-    return Told("The link as requested and as measured", words, probes, entries, testbed=testbed)
+    return Told("The link as requested and as measured", words, probes, testbed=testbed)
 
 
 def _probes(axes: Axes, probes: pd.DataFrame, quantity: Quantity, *, narrow: bool) -> None:
@@ -240,10 +224,11 @@ def _probes(axes: Axes, probes: pd.DataFrame, quantity: Quantity, *, narrow: boo
     axes.set_ylabel(quantity.label, fontsize=SMALL_PT)
     at = probes["probe"]
     if wanted.nunique() == 1 and most.notna().all():
-        axes.axhspan(float(least.min()), float(most.max()), color="0.88", linewidth=0, zorder=1)
-        axes.axhline(float(wanted.iloc[0]), color=GREY, linewidth=0.9, zorder=2)
+        look: dict[str, Any] = {"color": "0.88", "linewidth": 0, "zorder": 1, "label": "tolerance"}
+        axes.axhspan(float(least.min()), float(most.max()), **look)
+        axes.axhline(float(wanted.iloc[0]), color=GREY, linewidth=0.9, zorder=2, label="requested")
     else:
-        axes.plot(at, wanted, color=GREY, linewidth=0.9, zorder=2)
+        axes.plot(at, wanted, color=GREY, linewidth=0.9, zorder=2, label="requested")
     every = pd.concat([wanted, least, most, read])
     low, high = float(every.min()), float(every.max())
     if (most > least).any():
@@ -256,12 +241,14 @@ def _probes(axes: Axes, probes: pd.DataFrame, quantity: Quantity, *, narrow: boo
     fine = read.between(low, high) & ~off
     fine &= fine.cumsum() % max(1, -(-int(fine.sum()) // MOST_DOTS)) == 0
     size = 1.6 if len(probes) > 150 else 2.4
-    axes.plot(at[fine], read[fine], "o", color="0.2", markersize=size, markeredgewidth=0, zorder=3)
-    look: dict[str, Any] = {"color": ALARM, "markersize": 4.5, "clip_on": False, "linestyle": "", "zorder": 4}
+    look = {"color": "0.2", "markersize": size, "markeredgewidth": 0, "zorder": 3, "label": "measured"}
+    axes.plot(at[fine], read[fine], "o", **look)
+    look = {"color": ALARM, "markersize": 4.5, "clip_on": False, "linestyle": "", "zorder": 4}
     look |= {"markeredgecolor": "white", "markeredgewidth": 0.3}
     for those, marker in ((off & ~(read > high) & ~(read < low), "X"), (read > high, "^"), (read < low, "v")):
         if those.any():
-            axes.plot(at[those], read[those].fillna(low).clip(low, high), marker, **look)
+            label = "off" if marker == "X" else "beyond the panel"
+            axes.plot(at[those], read[those].fillna(low).clip(low, high), marker, label=label, **look)
     axes.yaxis.set_major_locator(MaxNLocator(3, min_n_ticks=2))
     median, target = float(read.median()), float(wanted.median())
     text = f"median {median:.4g}" if np.isfinite(median) else "not measured"
@@ -298,7 +285,6 @@ def link_figure(rows: Mapping[str, Sequence[float | None]], title: str) -> Print
         for axes in (above, below):
             axes.set_ylim(0, 1.1 * max(axes.dataLim.y1, 1e-3))
             axes.grid(visible=True)
-        entries = [*above.get_legend_handles_labels()[0], *below.get_legend_handles_labels()[0]]
-        return Told(title, [], known, entries)
+        return Told(title, [], known)
 
     return layout.printed(draw)[0]

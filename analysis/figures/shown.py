@@ -50,15 +50,14 @@ def part_of(frame: pd.DataFrame, key: tuple[Any, ...], columns: list[str] = BUT_
 def drawings(
     findings: Findings, *, each: bool, every: bool = True, uncertainty: str = "box"
 ) -> Iterator[Drawing]:
-    """Yield every figure that the trials may allow, of each condition (only if `each`) and over all of them.
+    """Yield every figure that the trials may allow, of each condition with a valid trial (only if `each`) and over all
+    of them. every: also the kinds of `ASKED`. uncertainty: what fronts show of it."""
+    from pareto.analysis.figures.layout import printed
 
-    A condition with nothing but trials that are not `ok` has none. every: also the kinds of `ASKED`. uncertainty: what
-    fronts show of it.
-    """
     try:
         for kind, name, draw in _all(findings, each, uncertainty):
             if every or kind not in ASKED:
-                yield Drawing(kind, draw, name)
+                yield Drawing(kind, partial(printed, draw), name)
     except Exception as error:  # what is wrong with figures ends no report
         findings.undrawn.append(f"some figures are missing: {type(error).__name__}: {short(str(error))}")
 
@@ -67,37 +66,32 @@ def _all(
     findings: Findings, each: bool, uncertainty: str
 ) -> Iterator[tuple[str, tuple[str, ...], partial[Any]]]:
     from pareto.analysis import costs
-    from pareto.analysis.figures import (
-        front_figures,
-        map_figure,
-        point_figures,
-        reading_figures,
-        time_figures,
-    )
+    from pareto.analysis.figures import front_figures, map_figure, point_figures, reading_figures
+    from pareto.analysis.figures import time_figures as times
     from pareto.analysis.figures.layout import Scheme
     from pareto.analysis.fronts import energy
 
     front = findings.front.assign(objectives="+".join(findings.objectives))
     shown, testbed = worth_showing(front), testbeds(run.manifest for run in findings.runs)
     scheme = Scheme.of(front, uncertainty, testbed)
-    medians = costs.stage_medians(findings.stages, findings.trials)
+    medians = costs.stage_medians(findings.stages, findings.trials) if each else pd.DataFrame()
     runs, manifest = [run.folder for run in findings.runs], next((run.manifest for run in findings.runs), {})
     for key, rows in shown.groupby(BUT_CODEC, dropna=False) if each else ():
         if not rows[["latency_s", "throughput_ips"]].notna().all(axis=1).any():
             continue
         of, trials = {"rows": rows, "scheme": scheme}, part_of(findings.trials, key)
-        stages, pairs = part_of(medians, key), {"trials": competing(trials), "scheme": scheme}
+        stages, pairs = part_of(medians, key), {"rows": competing(trials), "scheme": scheme}
         attained, codecs = part_of(findings.attainment, key), part_of(findings.paired_codecs, key)
         charged = rows[rows["on_energy_front"].groupby(rows["codec"]).transform("any")]
         made = {
             "front": partial(front_figures.front, **of, attainment=attained),
-            "attribution": partial(time_figures.attribution, **of, stages=stages),
+            "attribution": partial(times.attribution, **of, stages=stages),
             "tail": partial(reading_figures.tail, **of, trials=trials, runs=runs),
             "payload": partial(point_figures.payload, **of, stages=stages, manifest=manifest),
             "paired": partial(point_figures.paired, pairs=part_of(findings.paired, key), **pairs),
             "paired-codecs": partial(point_figures.paired, pairs=codecs, what="codec", **pairs),
             "accuracy": partial(front_figures.third, **of, kind="accuracy"),
-            "utilization": partial(time_figures.utilization, **of, stages=stages),
+            "utilization": partial(times.utilization, **of, stages=stages),
         }
         if charged["energy_of"].nunique() == 1:
             of["rows"], note = charged, energy.note(charged, manifest)
@@ -106,7 +100,7 @@ def _all(
     # Each engine has the figures of a condition by itself; these set them against each other.
     trials, over = competing(findings.trials), [name for name in BUT_CODEC if name != "engine"]
     for key, pairs in findings.paired_engines.groupby(over, dropna=False) if each else ():
-        own = {"pairs": pairs, "trials": part_of(trials, key, over), "what": "engine"}
+        own = {"pairs": pairs, "rows": part_of(trials, key, over), "what": "engine"}
         name = figure_name(pairs, findings.paired_engines)
         yield "paired-engines", name, partial(point_figures.paired, scheme=scheme, **own)
     by = [column for column in BUT_CODEC if column != "netem"]

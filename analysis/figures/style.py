@@ -43,6 +43,8 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "*", "h", ">", "d")
 LINES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (8, 2)), (0, (5, 1, 1, 1, 1, 1)), (0, (2, 2)))
 SMALL_PT = 6.0
 """The smallest letters, as printed."""
+WHITE = {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.3}
+"""The ground of a text that stands on lines or marks."""
 
 _OURS = {"text.parse_math", "text.usetex", "svg.hashsalt", "savefig.bbox", "figure.figsize", "backend"}
 """The settings that no style file changes: names are no formulas, and a figure is as wide as it is printed."""
@@ -115,10 +117,6 @@ class Printed(Figure):
             engine.execute(self)
             self.set_layout_engine(None)
 
-    def draw_without_rendering(self) -> None:
-        if self.get_layout_engine():  # else it would find out what is known, which takes as long as a picture
-            super().draw_without_rendering()
-
     def savefig(self, fname: Any, **options: Any) -> None:
         with styled(self.width):
             super().savefig(fname, **options)
@@ -165,9 +163,7 @@ class Series:
         return {"linestyle": "", **own, **more}
 
     def of(self, rows: pd.DataFrame) -> pd.DataFrame:
-        """Its rows; where nothing crosses, a point is a row of each codec, and drawn once: on the front of any is on
-        one.
-        """
+        """Its rows; where nothing crosses, a point is a row of each codec, and drawn once: if one is on a front, it."""
         own = rows[rows["backend"] == self.backend]
         if self.backend != NONE:
             own = own[own["codec"] == self.codec]
@@ -181,9 +177,7 @@ NEUTRAL = Series("nothing crosses", "0.3", "<")
 
 
 def every_series(rows: pd.DataFrame) -> tuple[Series, ...]:
-    """Each backend of some rows, tcp first, codec by codec: in the backend's colour, or the codec's where there are
-    several; markers and lines tell them apart, too.
-    """
+    """Each backend of some rows, tcp first, codec by codec: in its colour, or the codec's where there are several."""
     crossing = rows[rows["backend"] != NONE].fillna({"codec": ""})
     there, codecs = set(zip(crossing["backend"], crossing["codec"], strict=True)), levels(crossing["codec"])
     made = []

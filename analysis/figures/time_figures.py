@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.patches import Patch
 
 from pareto.analysis.costs import stage_times, steps
 from pareto.analysis.figures import layout
 from pareto.analysis.figures.drawing import POINT, Nothing, Told
 from pareto.analysis.figures.layout import On, Scheme
-from pareto.analysis.figures.style import NEUTRAL, SMALL_PT, entry, evenly, stage_look
+from pareto.analysis.figures.style import NEUTRAL, SMALL_PT, WHITE, evenly, stage_look
 from pareto.analysis.naming import subject
 from pareto.analysis.runs.points import CELL, NONE, each_once, undivided
 
 MOST_BARS = 64
 """With more bars only those of the points that matter are drawn."""
-USED = 0.02
-"""A link's way back that is busier than this somewhere has a line of its own."""
-_MARK_PT = 3.4
-_THIN: dict[str, Any] = {"edgecolor": "0.15", "linewidth": 0.4}
+USED, BUSY = 0.02, "busy (share of the time)"
+"""A link's way back that is busier than this somewhere has a line of its own; what its grey means."""
 _LOOKS = {
-    "encode": ("0.65", "\\\\\\\\"),
-    "decode": ("0.95", "--"),
-    "serialize": ("0.62", "xxxx"),
-    "network": ("0.82", "////"),
+    **{"encode": ("0.65", "\\\\\\\\"), "decode": ("0.95", "--")},
+    **{"serialize": ("0.62", "xxxx"), "network": ("0.82", "////")},
 }
 """Colour and hatch of the parts of the latency that no host computes."""
 
@@ -42,36 +35,65 @@ def attribution(on: On, rows: pd.DataFrame, scheme: Scheme, stages: pd.DataFrame
     one host alone and of some points on a front are drawn, and the caption says so.
     """
     rows = rows if stages is None else stage_times(rows, stages)
-    shown = _that_matter(rows)
-    parts, points, every = _parts(shown), layout.in_order(shown), rows["point"].nunique()
+    shown, per_s = _that_matter(rows), scheme.per_s
+    points, every = layout.in_order(shown), rows["point"].nunique()
     (axes,) = layout.panels(on, 1, 1, 2.0 if layout.is_narrow(on) else 2.6)
     layout.label_points(axes, points)
+    axes.set_ylabel(scheme.label("latency_s"))
+    axes.grid(True, axis="y")
+    beneath = axes.get_xaxis_transform()
     crossing = [one for one, _ in scheme.of_each(shown) if one is not NEUTRAL]
     drawn = pd.concat(own.assign(series=one.label) for one, own in scheme.of_each(shown))
     bars = each_once(drawn.reset_index(drop=True)).reset_index(drop=True)
     # Those of one point stand side by side.
     breadth, of_point = min(0.72, 0.86 / max(len(crossing), 1)), bars.groupby("point")["point"]
     aside = of_point.cumcount() - (of_point.transform("size") - 1) / 2
-    bars = bars.assign(x=layout.places(bars, points) + breadth * aside)
-    entries: list[Any] = []
+    bars["x"] = layout.places(bars, points) + breadth * aside
     if len(crossing) > 1:
-        axes.tick_params(axis="x", length=0, pad=2 * _MARK_PT + 1)
+        axes.tick_params(axis="x", length=0, pad=8)
         for one in crossing:
-            x, mark = bars.loc[bars["series"] == one.label, "x"], one.mark(min(_MARK_PT, 200 / len(bars)))
-            low = axes.get_xaxis_transform()
-            axes.plot(x, np.full(len(x), -0.03), **mark, clip_on=False, zorder=5, transform=low)
-            entries.append(entry(one.label, **one.mark(_MARK_PT)))
-    entries += _stack(axes, bars, breadth, parts, scheme.per_s)
-    axes.set_ylabel(scheme.label("latency_s"))
-    axes.grid(True, axis="y")
+            x, look = bars.loc[bars["series"] == one.label, "x"], one.mark(min(3.4, 200 / len(bars)))
+            look |= {"label": one.label, "transform": beneath, "clip_on": False, "zorder": 5}
+            axes.plot(x, np.full(len(x), -0.03), **look)
+    parts = _parts(shown)
+    medians = bars[parts].astype(float).fillna(0).clip(lower=0)
+    # The medians of parts do not add up to that of their sum: theirs are shares of it.
+    stretch = (bars["latency_s"] / medians.sum(axis=1)).replace(np.inf, np.nan).fillna(0)
+    heights = medians.mul(stretch * per_s, axis=0)
+    bases = heights.cumsum(axis=1) - heights
+    for column in parts:
+        part = column.removesuffix("_s")
+        colour, hatch = _LOOKS.get(part) or stage_look(part)
+        look = {"color": colour, "hatch": hatch, "edgecolor": "0.15", "linewidth": 0.4}
+        label = part if part in _LOOKS else f"{part} compute"
+        axes.bar(bars["x"], heights[column], breadth, bases[column], label=label, **look)
+    bound, absent = bars["latency_bound_s"].astype(float) * per_s, bars["latency_s"].isna()
+    look = {
+        "color": "white",
+        "markeredgecolor": "black",
+        "markeredgewidth": 0.7,
+        "label": "bound",
+        "zorder": 4,
+    }
+    axes.plot(bars["x"], bound, "D", markersize=3.2 if breadth > 0.2 else 2.2, **look)
+    if absent.any():
+        look = {"color": "0.4", "markersize": 4, "transform": beneath, "label": "no valid trial"}
+        axes.plot(bars.loc[absent, "x"], np.full(absent.sum(), 0.04), "x", **look)
+    tops = np.fmax(heights.sum(axis=1), bound.fillna(0))
+    if not absent.all():
+        best = bars["latency_s"].idxmin()
+        text, at = f"{bars['latency_s'][best] * per_s:.3g}", (bars["x"][best], tops[best])
+        look = {"textcoords": "offset points", "ha": "center", "fontsize": SMALL_PT + 0.5}
+        look |= {"fontweight": "bold", "bbox": WHITE}
+        axes.annotate(text, at, (0, 4), **look)
+    axes.set_ylim(0, 1.12 * (float(tops.max()) or 1))
     words = (
         "Where the time of a request goes at each point, one in flight",
         f"Shown: {len(points)} of {every} points" if len(points) < every else "",
         "Bars: median latency, shared out by its parts' medians; diamonds: the bound",
     )
     data = shown[[*POINT, "latency_s", "latency_bound_s", *parts]]
-    title = f"Latency by part: {subject(rows.iloc[0])}"
-    return Told(title, words, data, entries, rows, scheme.testbed)
+    return Told(f"Latency by part: {subject(rows.iloc[0])}", words, data, rows=rows, testbed=scheme.testbed)
 
 
 def _that_matter(rows: pd.DataFrame) -> pd.DataFrame:
@@ -86,59 +108,13 @@ def _that_matter(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[rows["point"].isin(kept or rows["point"].head(1))]
 
 
-def _parts(rows: pd.DataFrame) -> Mapping[str, Patch]:
-    """The columns of the parts in the order in which a request meets them, each with how it is drawn. The network,
-    crossed twice, stands once.
-    """
+def _parts(rows: pd.DataFrame) -> list[str]:
+    """The columns of the parts in the order in which a request meets them. The network, crossed twice, stands once."""
     between = sorted(name for name in rows if str(name).startswith("middle") and str(name)[6:-2].isdigit())
     if not between and rows["middle_s"].notna().any():
         between = ["middle_s"]
     coded = [name for name in ("encode_s", "decode_s") if name in rows and rows[name].notna().any()]
-    parts = {}
-    for column in ("edge_s", *coded, "serialize_s", "network_s", *between, "server_s"):
-        part = column.removesuffix("_s")
-        colour, hatch = _LOOKS.get(part) or stage_look(part)
-        label = part if part in _LOOKS else f"{part} compute"
-        parts[column] = Patch(facecolor=colour, hatch=hatch, label=label, **_THIN)
-    return parts
-
-
-def _stack(
-    axes: Axes, bars: pd.DataFrame, breadth: float, parts: Mapping[str, Patch], per_s: float
-) -> list[Any]:
-    """Draw the bars, bounds, crosses and the lowest latency. Returns the legend's entries."""
-    medians = bars[[*parts]].astype(float).fillna(0).clip(lower=0)
-    # The medians of parts do not add up to that of their sum: theirs are shares of it.
-    stretch = (bars["latency_s"] / medians.sum(axis=1)).replace(np.inf, np.nan).fillna(0)
-    base, bound, entries = (
-        np.zeros(len(bars)),
-        bars["latency_bound_s"].astype(float) * per_s,
-        [*parts.values()],
-    )
-    for column, part in parts.items():
-        height = (medians[column] * stretch * per_s).to_numpy()
-        look: dict[str, Any] = {"color": part.get_facecolor(), "hatch": part.get_hatch(), **_THIN}
-        axes.bar(bars["x"], height, breadth, base, **look)
-        base += height
-    diamond: dict[str, Any] = {"marker": "D", "color": "white", "markeredgecolor": "black", "linestyle": ""}
-    diamond |= {"markersize": 3.2 if breadth > 0.2 else 2.2, "markeredgewidth": 0.7}
-    axes.plot(bars["x"], bound, **diamond, zorder=4)
-    marks = [entry("bound", **diamond)]
-    absent, tops = bars["latency_s"].isna(), np.fmax(base, bound.fillna(0))
-    if absent.any():
-        cross: dict[str, Any] = {"marker": "x", "color": "0.4", "markersize": 4, "linestyle": ""}
-        low = axes.get_xaxis_transform()
-        axes.plot(bars.loc[absent, "x"], np.full(absent.sum(), 0.04), transform=low, **cross)
-        marks.append(entry("no valid trial", **cross))
-    if not absent.all():
-        best = bars["latency_s"].idxmin()
-        axes.annotate(
-            f"{bars['latency_s'][best] * per_s:.3g}", (bars["x"][best], tops[best]), (0, 4),
-            textcoords="offset points", ha="center", fontsize=SMALL_PT + 0.5, fontweight="bold",
-            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.4},
-        )  # fmt: skip
-    axes.set_ylim(0, 1.12 * (float(tops.max()) or 1))
-    return [*entries, *marks]
+    return ["edge_s", *coded, "serialize_s", "network_s", *between, "server_s"]
 
 
 def utilization(on: On, rows: pd.DataFrame, scheme: Scheme, stages: pd.DataFrame) -> Told:
@@ -163,43 +139,36 @@ def utilization(on: On, rows: pd.DataFrame, scheme: Scheme, stages: pd.DataFrame
         raise Nothing("utilization: it is not known how busy hosts are at the points on the front")
     back = every["step"].str.endswith(" back")
     kept = every[~back | every["step"].isin(every.loc[back & (every["share"] > USED), "step"])]
-    lines = {step: line for line, step in enumerate(kept.sort_values("place")["step"].unique())}
+    lines = list(kept.sort_values("place")["step"].unique())
     panels = layout.panels(on, len(shown), 1, (0.24 * len(lines) + 0.5) * len(shown))
     for axes, (label, points) in zip(panels, shown.items(), strict=True):
         cells = kept.merge(points, on=CELL)
-        x, y, bounds = cells["x"], cells["step"].map(lines), cells["step"] == cells["bound_by"]
-        greys = [str(1 - 0.6 * share) for share in cells["share"].fillna(0).clip(0, 1)]
-        for framed, edge, wide in ((~bounds, "white", 0.8), (bounds, "black", 1.4)):
-            colours = [grey for grey, is_so in zip(greys, framed, strict=True) if is_so]
-            look: dict[str, Any] = {"color": colours, "edgecolor": edge, "linewidth": wide}
-            axes.bar(x[framed], 0.88, 0.92, y[framed] - 0.44, **look)
-        for at, line, share, bound in zip(x, y, cells["share"], bounds, strict=True):
-            text, weight = (
-                "not measured" if np.isnan(share) else f"{share:.0%}",
-                "bold" if bound else "normal",
-            )
-            axes.text(
-                at, line, text.replace("%", " %"), ha="center", va="center", fontsize=SMALL_PT, weight=weight
-            )
+        cells["y"] = cells["step"].map(lines.index)
+        cells["grey"] = (1 - 0.6 * cells["share"].fillna(0).clip(0, 1)).astype("str")
+        for bounds, of in cells.groupby(cells["step"] == cells["bound_by"]):
+            edge, width, what = ("black", 1.4, "sets the bound") if bounds else ("white", 0.8, BUSY)
+            look: dict[str, Any] = {"color": list(of["grey"]), "edgecolor": edge, "linewidth": width}
+            axes.bar(of["x"], 0.88, 0.92, of["y"] - 0.44, label=what, zorder=3 if bounds else 1, **look)
+            look = {"ha": "center", "va": "center", "fontsize": SMALL_PT}
+            look["fontweight"] = "bold" if bounds else "normal"
+            for x, y, share in of[["x", "y", "share"]].itertuples(index=False):
+                text = "not measured" if np.isnan(share) else f"{100 * share:.0f} %"
+                axes.text(x, y, text, zorder=4, **look)
         axes.xaxis.tick_top()
         names = [f"{point}\n{rate:.3g}/s" for point, rate in points[["point", "throughput_ips"]].to_numpy()]
         axes.set_xticks(range(len(names)), names)
-        axes.set_yticks(range(len(lines)), [_named(step) for step in lines])
+        axes.set_yticks(range(len(lines)), map(_named, lines))
         widest = max(map(len, shown.values()))
         axes.set(xlim=(-0.5, widest - 0.5), ylim=(len(lines) - 0.5, -0.5), ylabel=label)
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
-    entries = [
-        Patch(facecolor="0.55", label="busy (share of the time)"),
-        Patch(facecolor="none", edgecolor="black", linewidth=1.4, label="sets the bound"),
-    ]
     words = (
         "How busy each host and link is at points on the front, many requests in flight",
         "Above: point, images/s; framed: what bounds the throughput",
     )
     data = every.merge(front[[*CELL, "throughput_ips", "bound_by"]], how="left", on=CELL)
     title = f"Busy along the chain: {subject(rows.iloc[0])}"
-    return Told(title, words, data, entries, rows, scheme.testbed)
+    return Told(title, words, data, rows=rows, testbed=scheme.testbed)
 
 
 def _named(step: str) -> str:

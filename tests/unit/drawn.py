@@ -18,7 +18,7 @@ from matplotlib.transforms import Bbox
 def rendered(figure: Figure) -> Figure:
     """Its layout made: each artist where it is drawn, and no pixels."""
     FigureCanvasAgg(figure)
-    Figure.draw_without_rendering(figure)  # also where the layout is final
+    figure.draw_without_rendering()
     return figure
 
 
@@ -60,7 +60,7 @@ def marks(axes: Axes, *, filled: bool | None = None, marker: str = "") -> np.nda
 def outside(figure: Figure) -> list[str]:
     """The texts that are not wholly in the picture, which has been rendered."""
     left, bottom, right, top = figure.bbox.extents
-    boxes = [(text.get_text(), text.get_window_extent().extents) for text in _shown(figure)]
+    boxes = [(text.get_text(), Text.get_window_extent(text).extents) for text in _shown(figure)]
     return [
         text
         for text, (x0, y0, x1, y1) in boxes
@@ -79,7 +79,7 @@ def overlapping(figure: Figure) -> list[tuple[str, str]]:
 
 
 def _letters(text: Text) -> Bbox:
-    left, bottom, right, top = text.get_window_extent().extents
+    left, bottom, right, top = Text.get_window_extent(text).extents  # a label without its line
     lines = text.get_text().split("\n")
     return Bbox([[left, bottom], [right, (bottom + top) / 2 if lines[0] == "" and len(lines) == 2 else top]])
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from tests.unit.analysis.figure_runs import Reported
 
 
@@ -22,3 +24,9 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Report
         return Reported.made(name, tmp_path_factory.mktemp(name.replace(" ", "-")))
 
     return made
+
+
+@pytest.fixture
+def slow(reported: Callable[[str], Reported]) -> pd.DataFrame:
+    """The front of five codecs on a slow link."""
+    return reported("codecs").found.front[lambda front: front["netem"] == "slow"]

@@ -11,7 +11,8 @@ import numpy as np
 import pandas as pd
 
 from pareto.analysis import schema
-from pareto.analysis.figures.drawing import Drawing
+from pareto.analysis.figures.drawing import Drawing, Told
+from pareto.analysis.figures.layout import Scheme, printed
 from pareto.analysis.figures.shown import drawings
 from pareto.analysis.findings import Findings, find
 from pareto.analysis.prediction.network import Network
@@ -135,8 +136,17 @@ def _thousand(found: Findings) -> Findings:
         "throughput_ips": 5 + 0.1 * np.minimum(point, 30) - point / 1e3,
     }
     is_on = dict.fromkeys(("on_backend_front", "on_front"), point <= 30)
+    is_on |= {"on_fronts_of": np.where(point <= 30, one["backend"].iloc[0], "")}
     wide = pd.concat([one] * len(point), ignore_index=True).assign(**named, **figures, **is_on)
     return replace(found, front=wide)
+
+
+def made(draw: Callable[..., Told], width: str = "page", /, **of: Any) -> tuple[Any, str, pd.DataFrame]:
+    """A figure with its caption and data, drawn by this function; the scheme is that of its rows."""
+    if "rows" in of:
+        of.setdefault("scheme", Scheme.of(of["rows"]))
+    figure, told = printed(lambda on: draw(on, **of), width)
+    return figure, told.caption(), told.data
 
 
 RUNS: dict[str, Callable[[Path], list[Path]]] = {

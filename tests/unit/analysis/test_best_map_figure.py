@@ -94,19 +94,15 @@ def test_measured_alone_and_without_any_limit() -> None:
     assert set(data["what"]) == {"measured"}
 
 
-def findings(trials: pd.DataFrame, **more: Any) -> Findings:
-    nothing = pd.DataFrame()
+def findings(trials: pd.DataFrame) -> Findings:
     filled = trials.reindex(columns=[*trials.columns, *_MISSING]).assign(bound_by="")
-    parts: dict[str, Any] = {
-        "runs": [Run(Path("simulated"), simulated.manifest())], "trials": trials, "stages": simulated.stages(trials),
-        "links": nothing, "front": front(filled, resamples=20), "hypervolumes": nothing,
-        "attainment": nothing, "overhead": nothing, "paired": nothing, "drifts": nothing,
-        "objectives": ("latency", "throughput"),
-    }  # fmt: skip
-    return Findings(**(parts | more))
+    empty = ("links", "hypervolumes", "attainment", "overhead", "paired", "drifts")
+    parts: dict[str, Any] = {name: pd.DataFrame() for name in empty} | {"trials": trials}
+    parts |= {"runs": [Run(Path("simulated"), simulated.manifest())], "stages": simulated.stages(trials)}
+    return Findings(**parts, front=front(filled, resamples=20), objectives=("latency", "throughput"))
 
 
-_MISSING = (
+_MISSING = [
     *("latency_bound_s", "throughput_bound_ips", "sequential_ips", "pipeline_gain", "middle_s", "bound_by"),
     *(
         "top1_images",
@@ -116,7 +112,7 @@ _MISSING = (
         "edge_rss_bytes",
         "edge_peak_rss_bytes",
     ),
-)
+]
 
 
 @pytest.fixture(scope="module")

@@ -16,20 +16,11 @@ from syrupy.assertion import SnapshotAssertion
 from pareto.analysis import figures
 from pareto.analysis.comparing.paired import ALL, paired
 from pareto.analysis.costs import steps
-from pareto.analysis.figures import front_figures, point_figures, reading_figures, time_figures
-from pareto.analysis.figures.drawing import Nothing, Told
-from pareto.analysis.figures.layout import Scheme, printed
-from pareto.analysis.figures.point_figures import INTERVAL, RANGE, SIGNIFICANT, payload_data
-from pareto.analysis.figures.reading_figures import (
-    ALONE,
-    LOADED,
-    MOST_DOTS,
-    MOST_ROWS,
-    chosen_points,
-    tail_data,
-)
+from pareto.analysis.figures import point_figures, time_figures
+from pareto.analysis.figures import reading_figures as reading
+from pareto.analysis.figures.drawing import Nothing
+from pareto.analysis.figures.point_figures import INTERVAL, RANGE, SIGNIFICANT, paired_data, payload_data
 from pareto.analysis.figures.time_figures import MOST_BARS
-from pareto.analysis.findings import Options, find
 from pareto.analysis.fronts.front import front
 from pareto.analysis.runs.load import load
 from pareto.analysis.runs.points import NONE, order
@@ -37,102 +28,15 @@ from pareto.protocol.errors import UserError
 from pareto.remote.link.probe import GOODPUT
 from pareto.remote.link.profile import Direction, Profile
 from tests.unit import drawn, example_chain
-from tests.unit.analysis.figure_runs import Reported, keep_requests
+from tests.unit.analysis.figure_runs import Reported, keep_requests, made
 from tests.unit.analysis.test_costs import LOSSY, SLOW, WIFI, manifest, probe, probes
 from tests.unit.analysis.test_figures import example
 from tests.unit.example_codecs import trials as codecs
-from tests.unit.example_run import PAYLOAD_KIB, trials, with_energy, write
+from tests.unit.example_run import PAYLOAD_KIB, trials, write
 from tests.unit.gating import gating
 
 Reports = Callable[[str], Reported]
 SOME = (0, 3, 5, 12, 21)
-
-
-def made(draw: Callable[..., Told], width: str = "page", /, **of: Any) -> tuple[Any, str, pd.DataFrame]:
-    """A figure with its caption and data, drawn by this function; the scheme is that of its rows."""
-    if "probes" not in of:
-        of.setdefault("scheme", Scheme.of(of["rows"]))
-    figure, told = printed(lambda on: draw(on, **of), width)
-    return figure, told.caption(), told.data
-
-
-def of_backend(front: pd.DataFrame, backend: str) -> pd.DataFrame:
-    return front[front["backend"] == backend].sort_values("point", key=order)
-
-
-# Energy and accuracy: two panels.
-
-
-def test_energies_are_those_above_idle_where_they_are_known_and_the_front_is_filled_and_numbered(
-    reported: Reports,
-) -> None:
-    rows = reported("backends").found.front
-    above = rows.assign(active_energy_j=np.where(rows["backend"] == NONE, 0.5, 0.75))
-    on_front = rows.loc[rows["on_energy_front"], "point"]
-    for each, column in ((rows, "energy_j"), (above, "active_energy_j")):
-        figure, _, data = made(front_figures.third, rows=each, kind="energy")
-        assert ("idle" in figure.axes[0].get_ylabel()) == (column != "energy_j")
-        for axes, name in zip(figure.axes, ("latency_s", "throughput_ips"), strict=True):
-            assert sorted(drawn.marks(axes)[:, 0]) == pytest.approx(sorted(each[name]))
-            assert sorted(drawn.marks(axes)[:, 1]) == pytest.approx(sorted(each[column]))
-            filled = [line for line in axes.lines if line.get_zorder() == 4]
-            assert sum(len(line.get_xdata()) for line in filled) == len(on_front)
-            assert {text.get_text() for text in axes.texts} <= {*on_front}
-        assert len(data) == len(rows)
-
-
-@pytest.mark.parametrize(
-    ("rows", "named"),
-    [
-        pytest.param(
-            trials(rounds=1)[::9] + with_energy(trials(rounds=1, netem="other"))[::9],
-            [("mobilenetv2", "other")],
-            marks=pytest.mark.deep,
-        ),
-        (
-            with_energy(trials(rounds=1, codec="fp16"))[::9]
-            + with_energy(trials(rounds=1), server=False)[::9],
-            [],
-        ),
-    ],
-    ids=["one of two networks", "codecs of different devices"],
-)
-def test_figures_of_energy_exist_only_where_it_is_comparable(
-    tmp_path: Path, rows: list[dict[str, Any]], named: list[tuple[str, ...]]
-) -> None:
-    from pareto.analysis.figures.shown import drawings
-
-    found = find([write(tmp_path, rows)], Options())
-    assert [each.name for each in drawings(found, each=True) if each.kind == "energy"] == named
-    assert bool(found.notes) == (not named), "a note says why there is none"
-
-
-def test_each_point_of_each_codec_is_drawn_once_beside_its_accuracy(reported: Reports) -> None:
-    rows = reported("codecs").found.front[lambda front: front["netem"] == "slow"]
-    figure, _, _ = made(front_figures.third, rows=rows, kind="accuracy")
-    for axes in figure.axes:
-        assert len(drawn.marks(axes)) == (rows["backend"] != NONE).sum() + 1, "all on the edge once"
-        assert {*drawn.marks(axes)[:, 1].round(6)} == {100.0, 98.5, 90.0}
-        assert max(axes.get_yticks()) <= 100
-    assert figure.axes[0].get_ylabel() == "agreement (%)"
-    partly = rows.assign(accuracy=rows["accuracy"].where(rows["codec"] != "uint4"))
-    _, caption, _ = made(front_figures.third, rows=partly, kind="accuracy")
-    assert "not measured: uint4" in caption
-    with pytest.raises(Nothing):
-        made(front_figures.third, rows=rows[rows["codec"] == "int8"], kind="accuracy")
-
-
-def test_no_lossy_codec_s_front_is_drawn_without_what_it_costs(reported: Reports) -> None:
-    rows = reported("codecs").found.front[lambda front: front["netem"] == "slow"]
-    entries = drawn.legend(made(front_figures.front, rows=rows)[0])
-    assert "tcp int8 front (agreement 98.5 %)" in entries
-    assert {"tcp zstd front", "tcp none front"} <= {*entries}, "the same output costs nothing"
-    unknown = rows.assign(
-        **{name: rows[name].where(rows["codec"] != "int8") for name in ("accuracy", "agreement")}
-    )
-    assert "tcp int8 front (accuracy not measured)" in drawn.legend(
-        made(front_figures.front, rows=unknown)[0]
-    )
 
 
 # Where the time of a request goes.
@@ -140,6 +44,10 @@ def test_no_lossy_codec_s_front_is_drawn_without_what_it_costs(reported: Reports
 
 def heights(axes: Axes) -> np.ndarray:
     return np.array([[bar.get_height() for bar in part] for part in axes.containers])
+
+
+def centres(axes: Axes) -> np.ndarray:
+    return np.array([bar.get_x() + bar.get_width() / 2 for bar in axes.containers[0]])
 
 
 def marks_beneath(axes: Axes) -> list[tuple[str, int]]:
@@ -162,17 +70,16 @@ def test_bars_hold_every_host_and_add_up_to_the_latency(links: int) -> None:
     assert sum(part.startswith("middle") for part in unknown) == (links > 1), "one part, if times are unknown"
 
 
-def test_backends_stand_side_by_side_and_the_lowest_latency_is_named() -> None:
-    for points in (range(22), SOME):
-        rows, _ = example_chain.analysed(example_chain.splits(1, points))
-        (axes,) = drawn.rendered(made(time_figures.attribution, rows=rows)[0]).axes
-        named = rows.drop_duplicates("point").sort_values("point", key=order)["point"].tolist()
-        centres = np.array([bar.get_x() + bar.get_width() / 2 for bar in axes.containers[0]])
-        assert np.bincount(centres.round().astype(int)).tolist() == [2] * (len(named) - 1) + [1]
-        best, (text,) = rows.loc[rows["latency_s"].idxmin()], axes.texts
-        assert round(text.xy[0]) == named.index(best["point"])
-        assert text.get_text() == f"{1e3 * best['latency_s']:.3g}"
-        assert marks_beneath(axes) == [("o", len(named) - 1), ("s", len(named) - 1)]
+@pytest.mark.parametrize("points", [range(22), SOME])
+def test_backends_stand_side_by_side_and_the_lowest_latency_is_named(points: Any) -> None:
+    rows, _ = example_chain.analysed(example_chain.splits(1, points))
+    (axes,) = drawn.rendered(made(time_figures.attribution, rows=rows)[0]).axes
+    named = rows.drop_duplicates("point").sort_values("point", key=order)["point"].tolist()
+    assert np.bincount(centres(axes).round().astype(int)).tolist() == [2] * (len(named) - 1) + [1]
+    best, (text,) = rows.loc[rows["latency_s"].idxmin()], axes.texts
+    assert round(text.xy[0]) == named.index(best["point"])
+    assert text.get_text() == f"{1e3 * best['latency_s']:.3g}"
+    assert marks_beneath(axes) == [("o", len(named) - 1), ("s", len(named) - 1)]
 
 
 def test_of_many_bars_those_that_matter_are_drawn() -> None:
@@ -188,15 +95,11 @@ def test_codecs_stand_side_by_side_where_they_have_cells_and_their_times_are_par
     data = codecs(codecs=("none", "int8", "uint4"), rounds=1, backends=("tcp", "rpc"))
     data = data[(data["codec"] != "uint4") | (data["point"] == "0")]
     coded = data["codec"].eq("int8") & data["payload_bytes"].gt(0)
-    rows = front(
-        data.assign(encode_s=np.where(coded, 0.004, np.nan), decode_s=np.where(coded, 0.002, np.nan))
-    )
-    figure, _, written = made(time_figures.attribution, rows=rows)
-    at = np.array([bar.get_x() + bar.get_width() / 2 for bar in figure.axes[0].containers[0]])
+    coding = {"encode_s": np.where(coded, 0.004, np.nan), "decode_s": np.where(coded, 0.002, np.nan)}
+    figure, _, written = made(time_figures.attribution, rows=front(data.assign(**coding)))
+    at, entries = centres(figure.axes[0]), drawn.legend(figure)
     assert np.bincount(at.round().astype(int)).tolist() == [6, 4, 4, 4, 1], "all on the edge once"
-    for point in range(5):
-        assert at[at.round() == point].mean() == pytest.approx(point)
-    entries = drawn.legend(figure)
+    assert [at[at.round() == point].mean() for point in range(5)] == pytest.approx(range(5))
     both = [f"{backend} {codec}" for backend in ("tcp", "rpc") for codec in ("none", "int8", "uint4")]
     assert entries[:6] == both
     assert "no valid trial" not in entries, "a cell that there is not lacks no trial"
@@ -241,27 +144,20 @@ def test_a_way_back_that_matters_has_a_line() -> None:
     assert "edge ← middle1" in [text.get_text() for text in figure.axes[0].get_yticklabels()]
 
 
-# Payload and compute by point.
-
-
 def test_dots_of_the_payload_the_edges_share_and_the_flops(reported: Reports) -> None:
     rows = reported("backends").found.front
     figure, _, data = reported("backends").drawn("payload")
     assert data["payload_bytes"].tolist() == [int(1024 * kib) for kib in PAYLOAD_KIB]
     assert data["input_bytes"].eq(588 * 1024).all()
     above, below = figure.axes
-    dots = drawn.marks(above, marker="o")
-    assert dots[:21, 1] == pytest.approx(PAYLOAD_KIB[:-1], abs=0.001)
+    assert drawn.marks(above, marker="o")[:21, 1] == pytest.approx(PAYLOAD_KIB[:-1], abs=0.001)
     low, high = above.get_ylim()
     assert low < min(PAYLOAD_KIB[:-1]) and max(PAYLOAD_KIB) < high
     assert 588.0 in {float(line.get_ydata()[0]) for line in above.get_lines()}, "the input"
-    sides = [
-        pd.concat([of_backend(rows, backend), of_backend(rows, NONE)]).set_index("point")
-        for backend in ("tcp", "rpc")
-    ]
+    sides = [rows[rows["backend"].isin([name, NONE])].set_index("point") for name in ("tcp", "rpc")]
     edge_s, server_s = (sum(side[name].fillna(0) for side in sides) for name in ("edge_s", "server_s"))
     shares = drawn.marks(below, marker="o")[:, 1]
-    assert shares == pytest.approx((edge_s / (edge_s + server_s)).to_numpy())
+    assert shares == pytest.approx((edge_s / (edge_s + server_s))[data["point"]].to_numpy())
     assert (shares[0], shares[-1], below.get_ylim()[0]) == (0, 1, 0)
     assert data["flops_share"].tolist() == pytest.approx(np.arange(22) / 21)
     assert "FLOPs on the edge" in drawn.legend(figure)
@@ -296,18 +192,14 @@ def test_a_chain_has_each_link(reported: Reports) -> None:
     assert data.loc["4+9", "share2"] == pytest.approx((cell["edge"] + cell["middle1"]) / cell.sum())
 
 
-def test_what_codecs_send_is_marked(reported: Reports) -> None:
-    rows = reported("codecs").found.front[lambda front: front["netem"] == "slow"]
-    rows = rows[(rows["codec"] != "uint4") | (rows["point"] == "1")]
+def test_what_codecs_send_is_marked(slow: pd.DataFrame) -> None:
+    rows = slow[(slow["codec"] != "uint4") | (slow["point"] == "1")]
     figure, _, data = made(point_figures.payload, rows=rows)
     assert data["wire_bytes_int8"].tolist()[:4] == [150_000, 200_000, 100_000, 25_000]
     assert data["wire_bytes_uint4"].dropna().tolist() == [100_000]
     assert "wire_bytes_none" not in data
     assert {"sent by int8", "sent by uint4"} <= set(drawn.legend(figure))
     assert 100_000 / 1024 in drawn.marks(figure.axes[0])[:, 1]
-
-
-# Pairs.
 
 
 def test_every_pair_in_order_with_its_interval(reported: Reports) -> None:
@@ -332,13 +224,12 @@ def test_few_rounds_have_a_range_and_a_test_only_where_it_could_find_something(r
     measured = reported("backends").found.trials[lambda trials: trials["round"] < 3]
     figure = figures.paired(measured)
     assert len(drawn.marks(figure.axes[0], filled=True, marker="o")) == 0
-    data = point_figures.paired_data(paired(measured), measured)
+    data = paired_data(paired(measured), measured)
     assert set(data["latency_mark"]) == set(data["throughput_mark"]) == {RANGE}
     both = measured.pivot(index=["round", "point"], columns="backend", values=["latency_s", "throughput_ips"])
-    of_point = (both["latency_s"]["rpc"] - both["latency_s"]["tcp"]).groupby("point")
+    of_point = (both["latency_s"]["rpc"] - both["latency_s"]["tcp"]).groupby("point").agg(["min", "max"])
     row = data.set_index("point").loc["7"]
-    assert row["latency_low_s"] == pytest.approx(of_point.min()["7"])
-    assert row["latency_high_s"] == pytest.approx(of_point.max()["7"])
+    assert row[["latency_low_s", "latency_high_s"]].tolist() == pytest.approx(of_point.loc["7"].tolist())
     percent = 100 * (both["throughput_ips"]["rpc"] / both["throughput_ips"]["tcp"] - 1)
     assert row["throughput_low_percent"] == pytest.approx(percent.groupby("point").min()["7"])
     data, compared = reported("few").drawn("paired")[2], reported("few").found.paired
@@ -363,9 +254,9 @@ def test_nothing_to_compare_and_no_throughput(reported: Reports) -> None:
     apart = (measured["backend"] == "rpc") == (measured["round"] % 2 == 1)
     for rows in (measured[measured["backend"] == "tcp"], measured[apart], measured.assign(status="failed")):
         with pytest.raises(Nothing):
-            point_figures.paired_data(paired(rows), rows)
+            paired_data(paired(rows), rows)
     dry = measured.assign(throughput_ips=np.nan)
-    assert point_figures.paired_data(paired(dry), dry)["throughput_low_percent"].isna().all()
+    assert paired_data(paired(dry), dry)["throughput_low_percent"].isna().all()
 
 
 def test_codecs_and_engines_against_their_base_in_percent(reported: Reports) -> None:
@@ -380,16 +271,13 @@ def test_codecs_and_engines_against_their_base_in_percent(reported: Reports) -> 
     assert {"compile", "onnx"} <= set(drawn.legend(engines))
 
 
-# The latency's tail.
-
-
 def test_lines_are_the_share_of_requests_that_take_longer(reported: Reports) -> None:
     figure, _, data = reported("backends").drawn("tail")
-    assert set(data["phase"]) == {ALONE, LOADED}
+    assert set(data["phase"]) == {reading.ALONE, reading.LOADED}
     assert set(data.loc[data["percentile"] != "", "percentile"]) == {"p50", "p90", "p95", "p99"}
     # Point 20 over tcp: of seven rounds; what came before all were on their way, at 0.1 ms, is none of the load's.
     own = data[(data["point"] == "20") & (data["backend"] == "tcp")]
-    alone, loaded = (own[own["phase"] == of_phase] for of_phase in (ALONE, LOADED))
+    alone, loaded = (own[own["phase"] == of_phase] for of_phase in (reading.ALONE, reading.LOADED))
     assert alone["requests"].eq(700).all() and loaded["requests"].eq(700).all()
     np.testing.assert_allclose(10 * alone["latency_s"], loaded["latency_s"])
     at = np.log(alone["latency_s"].to_numpy())
@@ -397,14 +285,9 @@ def test_lines_are_the_share_of_requests_that_take_longer(reported: Reports) -> 
     np.testing.assert_allclose(alone["share_slower"], normal, atol=0.05)
     assert (alone["latency_s"].diff().dropna() >= 0).all()
     assert [axes.get_yscale() for axes in figure.axes] == ["log", "log"]
-
-
-def test_where_nothing_crosses_the_requests_under_every_backend_count(reported: Reports) -> None:
-    """That point is of no backend, and may be the answer: it has a line of its own."""
-    figure, _, data = reported("backends").drawn("tail")
-    own = data[(data["point"] == "21") & (data["phase"] == ALONE)]
-    assert own["backend"].eq(NONE).all()
-    assert own["requests"].eq(2 * 700).all()
+    # Where nothing crosses the requests under every backend count, in a line of its own.
+    own = data[(data["point"] == "21") & (data["phase"] == reading.ALONE)]
+    assert own["backend"].eq(NONE).all() and own["requests"].eq(2 * 700).all()
     assert any("nothing crosses" in text for text in drawn.legend(figure))
 
 
@@ -419,18 +302,17 @@ def test_requests_that_are_few_missing_or_cannot_be_read(
         figures.tail(measured, run)
     for row in rows:
         keep_requests(run, row, np.linspace(0.1, 0.2, 45))
-    data = tail_data(points, measured, [run])
+    data = reading.tail_data(points, measured, [run])
     assert set(data["percentile"]) == {"", "p50", "p90"}, "a percentile that cannot be stated has no mark"
     for file in (run / "requests").iterdir():
         file.write_bytes(b"nothing")
     with pytest.raises(Nothing):  # it costs this figure alone
-        made(reading_figures.tail, rows=points, trials=measured, runs=[run])
+        made(reading.tail, rows=points, trials=measured, runs=[run])
     assert "not a file of requests" in caplog.text
 
 
-def test_each_cell_has_one_line_and_no_codec_comes_first(reported: Reports) -> None:
-    rows = reported("codecs").found.front[lambda front: front["netem"] == "slow"]
-    chosen = chosen_points(rows)
+def test_each_cell_has_one_line_and_no_codec_comes_first(slow: pd.DataFrame) -> None:
+    chosen = reading.chosen_points(slow)
     assert not chosen.duplicated(["backend", "point", "codec_at_work"]).any()
     assert chosen.loc[chosen["backend"] != NONE, "codec"].iloc[0] == "none"
 
@@ -438,18 +320,16 @@ def test_each_cell_has_one_line_and_no_codec_comes_first(reported: Reports) -> N
 # Probes of the link over what was asked: the band is the verdict's own.
 
 
-def linked(rows: pd.DataFrame, width: str = "page") -> Any:
-    ((_, probed),) = reading_figures.parts(rows, {"run": manifest(SLOW)})
-    return drawn.rendered(made(reading_figures.link, width, probes=probed)[0])
+def linked(rows: pd.DataFrame, width: str = "page", *profiles: Profile) -> tuple[Any, str, pd.DataFrame]:
+    ((_, probed),) = reading.parts(rows, {"run": manifest(*(profiles or [SLOW]))})
+    figure, caption, data = made(reading.link, width, probes=probed)
+    return drawn.rendered(figure), caption, data
 
 
 @pytest.mark.parametrize("width", gating(["page", "column"], "column"))
 def test_asked_line_band_and_dots(width: str, snapshot: SnapshotAssertion) -> None:
     rows = probes(probe(WIFI), probe(SLOW), probe(WIFI, rtt=1.5), probe(SLOW), probe(WIFI, rate=1.02))
-    ((name, probed),) = reading_figures.parts(rows, {"run": {**manifest(WIFI, SLOW), "pareto": "9.8.7"}})
-    assert name == ()
-    figure, caption, _ = made(reading_figures.link, width, probes=probed)
-    drawn.rendered(figure)
+    figure, caption, _ = linked(rows, width, WIFI, SLOW)
     slow_rtt, _, slow_back, rtt, out, back = figure.axes  # in the order of every table
     dots = drawn.marks(rtt, marker="o")
     assert dots[:, 0].tolist() == [1, 3, 5], "in the order of the run, beside the other profile's"
@@ -469,36 +349,39 @@ def test_asked_line_band_and_dots(width: str, snapshot: SnapshotAssertion) -> No
 def test_a_probe_that_is_off_is_marked_where_it_is_and_does_not_flatten_the_others() -> None:
     rows = probes(probe(SLOW), probe(SLOW, rtt=1.15), probe(SLOW, rate=0.85), probe(SLOW))
     assert rows["verdict"].tolist() == ["ok", "off", "off", "ok"]
-    figure = linked(rows, "column")
+    figure, _, _ = linked(rows, "column")
     rtt, out = figure.axes
     assert drawn.marks(rtt, marker="X").tolist() == [[2, pytest.approx(230)]]
     assert drawn.marks(rtt, marker="o")[:, 0].tolist() == [1, 3, 4]
     assert drawn.marks(out, marker="X")[:, 0].tolist() == [3]
     assert any("2 of 4" in text for text in drawn.texts(figure))
     lost = probe(SLOW) | {"rtt_s": math.nan, "verdict": "off", "reason": "no echo came back"}
-    rows = probes(probe(SLOW), probe(SLOW, rtt=30), probe(SLOW, rate=0.01), lost)
-    rtt, out = linked(rows).axes
+    figure, _, _ = linked(probes(probe(SLOW), probe(SLOW, rtt=30), probe(SLOW, rate=0.01), lost))
+    rtt, out = figure.axes
     assert rtt.get_ylim()[1] < 300
     assert drawn.marks(rtt, marker="^").tolist() == [[2, rtt.get_ylim()[1]]]
     assert drawn.marks(out, marker="v").tolist() == [[3, out.get_ylim()[0]]]
     assert drawn.marks(rtt, marker="X").tolist() == [[4, rtt.get_ylim()[0]]], "no echo: nowhere, and off"
+    assert {"off", "beyond the panel"} <= {*drawn.legend(figure)}
 
 
 def test_many_probes_are_thinned_and_runs_and_many_profiles_have_drawings_of_their_own() -> None:
-    count = 2 * MOST_DOTS + 10
+    count = 2 * reading.MOST_DOTS + 10
     rows = pd.concat([probes(probe(SLOW))] * count + [probes(probe(SLOW, rtt=1.15))] * 3, ignore_index=True)
-    rtt = linked(rows).axes[0]
-    assert MOST_DOTS / 2 < len(drawn.marks(rtt, marker="o")) <= MOST_DOTS
+    rtt = linked(rows)[0].axes[0]
+    assert reading.MOST_DOTS / 2 < len(drawn.marks(rtt, marker="o")) <= reading.MOST_DOTS
     assert len(drawn.marks(rtt, marker="X")) == 3
-    profiles = [Profile(f"p{number}", Direction(0.01 * number, 1e6)) for number in range(1, MOST_ROWS + 2)]
+    profiles = [
+        Profile(f"p{number}", Direction(0.01 * number, 1e6)) for number in range(1, reading.MOST_ROWS + 2)
+    ]
     rows = probes(*(probe(profile) for profile in profiles), probe(WIFI, run="other"))
-    found = list(reading_figures.parts(rows, {"run": manifest(*profiles)}))
+    found = list(reading.parts(rows, {"run": manifest(*profiles)}))
     assert [name for name, _ in found] == [("run", "1"), ("run", "2"), ("other",)]
-    assert [len(probed) for _, probed in found] == [MOST_ROWS, 1, 1]
-    assert found[1][1]["probe"].tolist() == [MOST_ROWS + 1], "its number in the run"
+    assert [len(probed) for _, probed in found] == [reading.MOST_ROWS, 1, 1]
+    assert found[1][1]["probe"].tolist() == [reading.MOST_ROWS + 1], "its number in the run"
     assert found[2][1]["rtt_most_s"].isna().all(), "its manifest is not there"
-    assert "tolerance" not in drawn.legend(made(reading_figures.link, probes=found[2][1])[0])
-    assert [*reading_figures.parts(pd.DataFrame(), {}), *reading_figures.parts(rows.iloc[:0], {})] == []
+    assert "tolerance" not in drawn.legend(made(reading.link, probes=found[2][1])[0])
+    assert [*reading.parts(pd.DataFrame(), {}), *reading.parts(rows.iloc[:0], {})] == []
 
 
 def test_a_chain_names_its_links_and_a_trace_has_no_band(snapshot: SnapshotAssertion) -> None:
@@ -506,8 +389,7 @@ def test_a_chain_names_its_links_and_a_trace_has_no_band(snapshot: SnapshotAsser
         probe(WIFI, link="edge-middle1"), probe(SLOW, link="middle1-server"),
         *(probe(LOSSY, position_s=float(at), rtt=1 + at / 10, loss=0.02, asked_loss=0.01) for at in range(4)),
     )  # fmt: skip
-    ((_, probed),) = reading_figures.parts(rows, {"run": manifest(WIFI, SLOW, LOSSY)})
-    figure, caption, _ = made(reading_figures.link, probes=probed)
+    figure, caption, _ = linked(rows, "page", WIFI, SLOW, LOSSY)
     for link in ("edge-middle1", "middle1-server"):
         assert any(link in text for text in drawn.texts(figure))
     assert not figure.axes[0].patches, "lossy is the first of the profiles"

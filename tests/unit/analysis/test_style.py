@@ -27,10 +27,10 @@ from pareto.analysis.figures.style import (
     check_look,
     evenly,
     every_series,
-    levels,
     stage_look,
     styled,
 )
+from pareto.analysis.naming import levels
 from pareto.analysis.runs.points import NONE
 from pareto.protocol.errors import UserError
 from tests import REPOSITORY
@@ -50,39 +50,27 @@ def test_a_figure_is_as_wide_as_its_column_and_legible_there(width: str, titles:
         return Told(LONG, ["A sentence"], pd.DataFrame(), entries, rows(excluded=[1, 0]))
 
     with drawn_as(Look(titles=titles)):
-        figure, _ = printed(draw, width)
-    (axes,) = figure.axes
-    drawn.rendered(figure)
+        figure = drawn.rendered(printed(draw, width)[0])
     assert figure.get_size_inches()[0] == WIDTHS_IN[width]
     assert min(text.get_fontsize() for text in figure.findobj(Text) if text.get_text()) >= SMALL_PT >= 6
     assert drawn.outside(figure) == drawn.overlapping(figure) == []
     assert len(drawn.legend(figure)) == 6
     assert LONG.split()[0] in figure.legends[0].get_title().get_text().replace("\n", "") or not titles
-    assert axes.bbox.height / figure.dpi > 1, "the head takes nothing from the axes"
+    assert figure.axes[0].bbox.height / figure.dpi > 1, "the head takes nothing from the axes"
     assert figure.get_supxlabel().startswith("1 of ")
 
 
-def test_an_unknown_width_is_refused() -> None:
-    with pytest.raises(UserError, match=r"'poster'.*column, page"):
-        styled("poster")
-
-
-def test_settings_of_the_caller_come_back() -> None:
-    before = matplotlib.rcParams["font.size"], matplotlib.rcParams["legend.frameon"]
-    with styled("column"):
-        assert matplotlib.rcParams["font.size"] == 7
-    assert (matplotlib.rcParams["font.size"], matplotlib.rcParams["legend.frameon"]) == before
-
-
-def test_what_a_matplotlibrc_says_changes_no_figure() -> None:
+def test_settings_of_the_caller_come_back_and_change_no_figure() -> None:
     wild = {"text.usetex": True, "font.size": 30, "axes.facecolor": "red"}
-    with matplotlib.rc_context(wild), styled():
-        assert all(matplotlib.rcParams[name] != value for name, value in wild.items())
+    with matplotlib.rc_context(wild):
+        with styled("column"):
+            assert all(matplotlib.rcParams[name] != value for name, value in wild.items())
+            assert matplotlib.rcParams["font.size"] == 7
+        assert {name: matplotlib.rcParams[name] for name in wild} == wild
 
 
 def test_backends_and_codecs_are_told_apart_by_more_than_colour() -> None:
-    plain = every_series(rows(backend=["rpc", "tcp"]))
-    assert [one.label for one in plain] == ["tcp", "rpc"]
+    assert [one.label for one in every_series(rows(backend=["rpc", "tcp"]))] == ["tcp", "rpc"]
     names = ["none", "fp16", "int8", "int8+zstd:3", "jpeg:90", "lz4"]
     every = pd.concat([rows(codec=codec, backend=["tcp", "rpc"]) for codec in names], ignore_index=True)
     looks = every_series(every)
@@ -97,10 +85,8 @@ def test_backends_and_codecs_are_told_apart_by_more_than_colour() -> None:
 
 
 def test_evenly() -> None:
-    assert evenly([1, 2, 3], 3) == [1, 2, 3]
-    assert evenly(range(9), 3) == [0, 4, 8]
-    assert evenly(range(9), 1) == [0]
-    assert evenly(range(9), 0) == []
+    every = [evenly([1, 2, 3], 3), *(evenly(range(9), most) for most in (3, 1, 0))]
+    assert every == [[1, 2, 3], [0, 4, 8], [0], []]
 
 
 def test_a_colour_says_one_thing() -> None:
@@ -145,13 +131,12 @@ def test_points_are_named_where_names_fit_and_numbered_where_they_do_not(
     texts = [label for label in axes.get_xticklabels() if label.get_text()]
     assert (texts[0].get_text(), texts[-1].get_text()) == (first, last)
     axes.figure.draw_without_rendering()
-    boxes = [text.get_window_extent() for text in texts]
-    assert all(one.x1 < other.x0 for one, other in pairwise(boxes))
+    assert all(one.x1 < other.x0 for one, other in pairwise(text.get_window_extent() for text in texts))
 
 
 def test_a_style_file_and_a_font_change_the_look(tmp_path: Path) -> None:
     style = tmp_path / "own.mplstyle"
-    style.write_text("axes.titlesize: 14\npdf.fonttype: 3\n")
+    style.write_text('axes.titlesize: 14\npdf.fonttype: 3\naxes.edgecolor: "#ff0000"  # red\n')
     with drawn_as(Look.checked("pdf", "auto", "DejaVu Serif", style)):
         figure = figures.front(figures.example())
     title = figure.legends[0].get_title()
@@ -161,37 +146,27 @@ def test_a_style_file_and_a_font_change_the_look(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"formats": "pdf,gif"}, "--format pdf,gif: "),
-        ({"formats": ""}, "--format"),
-        ({"title": "no"}, "--title no: "),
-        ({"font": "DejaVu Sams"}, "DejaVu Sans"),
-        ({"style": "axes.linwidth: 2"}, "axes.linwidth"),
-        ({"style": "axes.linewidth: wide"}, "wide"),
-        ({"style": "text.usetex: True"}, "text.usetex"),
-        ({"style": None}, "none.mplstyle"),
+        ({"formats": "pdf,gif"}, "--format pdf,gif: "), ({"formats": ""}, "--format"),
+        ({"title": "no"}, "--title no: "), ({"font": "DejaVu Sams"}, "DejaVu Sans"),
+        ({"style": "axes.linwidth: 2"}, "axes.linwidth"), ({"style": "axes.linewidth: wide"}, "wide"),
+        ({"style": "axes.linewidth 2"}, "axes.linewidth"), ({"style": "font.size: 7\nfont.size: 8"}, "twice"),
+        ({"style": "text.usetex: True"}, "text.usetex"), ({"style": "\xff"}, "own.mplstyle"),
+        ({"style": Path("none.mplstyle")}, "none.mplstyle"), ({"style": Path(os.devnull)}, "not a file"),
     ],
-)
-def test_bad_input_is_one_line(tmp_path: Path, given: dict[str, str | None], words: str) -> None:
-    path = tmp_path / "none.mplstyle"
-    if given.get("style"):
-        path.write_text(f"{given['style']}\n")
-    usual = {"formats": "pdf", "title": "auto", "font": ""} | given
+)  # fmt: skip
+def test_bad_input_is_one_line(
+    tmp_path: Path, given: dict[str, str | Path], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    style, path = given.get("style"), tmp_path / "own.mplstyle"
+    if isinstance(style, str):
+        path.write_text(f"{style}\n", encoding="latin-1")
+    usual = {"formats": "pdf", "title": "auto", "font": "", "style": None} | given
+    usual["style"] = path if isinstance(style, str) else style
     with pytest.raises(UserError) as refused:
-        check_look(
-            Look.checked(
-                str(usual["formats"]),
-                str(usual["title"]),
-                str(usual["font"]),
-                path if "style" in given else None,
-            )
-        )
+        check_look(Look.checked(**usual))  # type: ignore[arg-type]
     assert words in str(refused.value)
     assert "\n" not in str(refused.value)
-
-
-def test_a_style_is_a_file() -> None:
-    with pytest.raises(UserError, match="not a file"):
-        check_look(Look.checked("pdf", "auto", "", Path(os.devnull)))
+    assert capsys.readouterr().err == "", "nothing beside it"
 
 
 def test_a_figure_saved_in_a_notebook_has_truetype_fonts() -> None:
