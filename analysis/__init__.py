@@ -35,10 +35,10 @@ that needs more of them is left empty), and `stages` what each host did:
 
 Runs of other settings are never pooled: where a setting differs that changes what is measured, trials get a `setup`,
 such as `edge_cpu=0.25`, which belongs to their condition like the model and the network do. `report` writes what the
-command writes, and `figures` is the package of the figures. What the commands conclude, `pareto` itself gives:
+command writes, and `figures` is the package of the figures. `pareto` itself gives the commands' conclusions:
 `pareto.load`, `pareto.advise`, `pareto.compare`.
 
-What cannot be read raises `pareto.protocol.errors.UserError`, a ValueError that says in one line what is wrong:
+A folder that cannot be read raises `pareto.UserError`, a ValueError that says in one line what is wrong:
 
     >>> analysis.load("results/nowhere")
     Traceback (most recent call last):

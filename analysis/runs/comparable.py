@@ -10,15 +10,15 @@ import string
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain, count, product
-from typing import Any
-
-import numpy as np
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from pareto.analysis.naming import SIMULATED, some
 from pareto.analysis.runs.manifest import section, sessions, within
 from pareto.protocol.errors import UserError
 from pareto.sweep.options import FIELDS, PHASES
+
+if TYPE_CHECKING:
+    import pandas as pd  # a run that begins compares its manifest with another's, and does not wait for pandas
 
 Fact = tuple[str, str]
 """The subject of a fact (a host's role, a model, a profile; empty: the run), and its name."""
@@ -81,6 +81,9 @@ def setups(
 
 def with_setup(rows: pd.DataFrame, labels: Mapping[Trials, str]) -> pd.DataFrame:
     """The rows (trials, stages, or what a search struck off) with `setup`, empty text where nothing differs."""
+    import numpy as np
+    import pandas as pd
+
     setup = pd.Series("", index=rows.index, dtype="str")
     if labels:
         keyed = rows

@@ -163,7 +163,7 @@ def levels(trials: pd.DataFrame, request_variance: float, requests: float) -> li
     for place, (name, _, only) in reversed([*enumerate(within)]):
         freedom = sizes[place + 1] - sizes[place]
         square = (squares[place] - squares[place + 1]) / freedom if freedom > 0 else np.nan
-        variance = (square - below) * sizes[place + 1] / len(ok)
+        variance = (square - below) * sizes[place + 1] / max(1, len(ok))
         both = "each has one round, so that rounds and they are one"
         why = only if np.isnan(square) else both if np.isnan(below) else ""
         found.append(Level(name, variance if why else max(0.0, variance), why))

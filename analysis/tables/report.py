@@ -112,8 +112,8 @@ def points(
     chain = len(hosts(str(rows["point"].iloc[0]))) if len(rows) else 2
     steps = [short_step(step, chain) or UNKNOWN for step in rows.get("bound_by", ())]
     sured = [sureness(share) for share in rows.get(sure, ())]
-    reached = [rows[f"{figure}_efficiency"] * 100 for figure in ("latency", "throughput")]
-    shares = [" ".join(written(each, 0) for each in both) for both in zip(*reached, strict=True)]
+    reached = rows.reindex(columns=["latency_efficiency", "throughput_efficiency"]).to_numpy() * 100
+    shares = [" ".join(written(each, 0) for each in both) for both in reached.tolist()]
     columns = {
         "of-bound": Column("of bound", ["" if each == "- -" else each for each in shares], "%", "number"),
         "backend": Column("backend", [*rows["backend"].map(backend_name)]),

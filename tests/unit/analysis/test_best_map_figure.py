@@ -94,12 +94,13 @@ def test_measured_alone_and_without_any_limit() -> None:
     assert set(data["what"]) == {"measured"}
 
 
-def findings(trials: pd.DataFrame) -> Findings:
+def findings(trials: pd.DataFrame, **others: Any) -> Findings:
     filled = trials.reindex(columns=[*trials.columns, *_MISSING]).assign(bound_by="")
     empty = ("links", "hypervolumes", "attainment", "overhead", "paired", "drifts")
     parts: dict[str, Any] = {name: pd.DataFrame() for name in empty} | {"trials": trials}
     parts |= {"runs": [Run(Path("simulated"), simulated.manifest())], "stages": simulated.stages(trials)}
-    return Findings(**parts, front=front(filled, resamples=20), objectives=("latency", "throughput"))
+    made = {"front": front(filled, resamples=20), "objectives": ("latency", "throughput")}
+    return Findings(**parts, **made, **others)
 
 
 _MISSING = [

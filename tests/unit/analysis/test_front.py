@@ -13,6 +13,7 @@ import pytest
 from pareto.analysis.fronts.front import COLUMNS, front, fronts
 from pareto.analysis.fronts.indicators import attainment, hypervolumes, nondominated
 from pareto.analysis.fronts.objectives import OBJECTIVES, chosen
+from pareto.analysis.naming import USUAL
 from pareto.analysis.runs.load import load
 from pareto.analysis.statistics.samples import Floats, interval
 from pareto.protocol.errors import UserError
@@ -32,7 +33,9 @@ def frame(latency: dict[int, list[float]], throughput: dict[int, list[float]], *
     """Trials of points, a value a round; fixed: columns, a value for all or one for each row."""
     first = trials(rounds=1, backends=("tcp",), noise=0)[0]
     usual = (
-        first | {name: NAN for name in first if first[name] == "" and NUMBER.fullmatch(name)} | {"setup": ""}
+        first
+        | {name: NAN for name in first if first[name] == "" and NUMBER.fullmatch(name)}
+        | {**USUAL, "setup": ""}
     )
     rows = [
         usual | {"point": str(point), "round": number}

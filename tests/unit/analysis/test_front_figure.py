@@ -45,7 +45,14 @@ def crafted(**columns: Any) -> pd.DataFrame:
         for end, factor in (("low", 0.95), ("high", 1.1), ("least", 0.9), ("most", 1.2)):
             told[f"{name}_{end}_{unit}"] = factor * values
     told |= {"on_backend_front": [True, True, False, False], "on_front": [True, True, False, False]}
-    told |= {"feasible": True, "loaded_latency_s": np.nan, "left_out": 0, "trials": 8}
+    told |= {
+        "feasible": True,
+        "loaded_latency_s": np.nan,
+        "left_out": 0,
+        "trials": 8,
+        "accuracy_of": "",
+        "accuracy_images": np.nan,
+    }
     made = pd.DataFrame(told | {"probability": [1.0, 0.7, 0.3, 0.0]} | columns)
     return made.assign(on_fronts_of=np.where(made["on_backend_front"], "tcp", ""))
 

@@ -66,8 +66,8 @@ def analyse(run: Path, _: Path) -> list[Callable[[], object]]:
 def compared(run: Path, other: Path) -> list[Callable[[], object]]:
     asked = (DEFAULT_OBJECTIVES, "", run.parent)
     return [
-        partial(compare, other, run, *asked, json=False),
-        partial(compare, run, other, *asked, json=False),
+        partial(compare, other, run, *asked, fail_if="", json=False),
+        partial(compare, run, other, *asked, fail_if="", json=False),
         partial(advised, [run], NETWORK),
     ]
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from pareto.analysis.runs.struck import with_struck
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.analysis.advice.advise import advise
@@ -18,7 +17,7 @@ from pareto.analysis.advice.observed import WORKLOAD
 from pareto.analysis.comparing.between_runs import compare
 from pareto.analysis.comparing.sentences import verdicts
 from pareto.analysis.figures.drawing import conditions
-from pareto.analysis.findings import Findings, find
+from pareto.analysis.findings import Findings, find, with_struck
 from pareto.analysis.fronts.front import front
 from pareto.analysis.naming import USUAL
 from pareto.analysis.prediction.network import Network
@@ -93,9 +92,9 @@ def test_a_run_without_a_search_is_as_it_was(run: Path) -> None:
 def test_page_and_captions_list_them_and_do_not_take_them_for_what_failed(
     found: Findings, tmp_path: Path
 ) -> None:
-    from pareto.analysis.page.document import write as write_page
+    from pareto.analysis.page.document import html
 
-    page, rows = write_page(found, tmp_path / "page.html").read_text(), found.front
+    page, rows = html(found), found.front
     caption, medians = conditions(rows), f"Medians over {ROUNDS} rounds"
     for words in ("What the search struck off", "1e-09", medians, "struck off 2 more"):
         assert words in page
