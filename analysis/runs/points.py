@@ -85,8 +85,10 @@ def undivided(rows: pd.DataFrame) -> pd.Series:
 def short_step(step: str, hosts: int) -> str:
     """`link out` for `edge-server out`, `link 2 back` for `middle1-server back`; a host's role as it is."""
     near, _, rest = step.partition("-")
+    if not rest:
+        return step
     number = "" if hosts == 2 else f" {int(near.removeprefix('middle')) + 1 if near != 'edge' else 1}"
-    return f"link{number} {rest.rpartition(' ')[2]}" if rest else step
+    return f"link{number} {rest.rpartition(' ')[2]}"
 
 
 def competing(trials: pd.DataFrame) -> pd.DataFrame:

@@ -75,16 +75,16 @@ def test_what_a_reader_does(tab: Page, report: Path) -> None:
     assert tab.js("document.images.length") == 0
     assert EVIL in tab.text(".answers")
     assert len(column(tab, 1)) == 43
-    tab.click(f"{TABLE} th:nth-child(7) button")
-    rates = list(map(float, column(tab, 7)))
+    tab.click(f"{TABLE} th:nth-child(6) button")
+    rates = list(map(float, column(tab, 6)))
     assert rates == sorted(rates) and list(map(str, rates)) != sorted(map(str, rates))
     tab.press("Enter")
-    assert list(map(float, column(tab, 7))) == sorted(rates, reverse=True)
-    assert tab.js(f"document.querySelector('{TABLE} th:nth-child(7)').ariaSort") == "descending"
+    assert list(map(float, column(tab, 6))) == sorted(rates, reverse=True)
+    assert tab.js(f"document.querySelector('{TABLE} th:nth-child(6)').ariaSort") == "descending"
     tab.click(f"{TABLE} th:nth-child(2) button")
     points = [int(cell.rstrip("*")) for cell in column(tab, 2)]
     assert points == sorted(points)
-    wide = f"document.querySelector('{TABLE} th:nth-child(9)').getClientRects().length"
+    wide = f"document.querySelector('{TABLE} th:nth-child(10)').getClientRects().length"
     assert tab.js(wide) == 0
     tab.click("#more")
     assert tab.js(wide) == 1

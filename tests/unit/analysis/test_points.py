@@ -68,6 +68,7 @@ def test_points_that_leave_the_model_to_one_host(points: list[str], found: list[
         ("edge-middle1 back", 3, "link 1 back"),
         ("middle2-server out", 4, "link 3 out"),
         ("middle1", 3, "middle1"),
+        ("", 3, ""),
     ],
 )
 def test_steps_by_their_short_names(step: str, hosts: int, short: str) -> None:
