@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -33,6 +34,7 @@ COPIED = (
     "LICENSE",
     "docs/**/*.md",
     "docs/figures/*.png",
+    "docs/site.css",
     "results/README.md",
     "results/example/README.md",
 )
@@ -42,6 +44,9 @@ SIMULATED = (
     "--netem wifi+lte --hosts 3 --points 0,3,7,12,17,21",
 )
 """What is simulated for the kinds of figures that the example has nothing for."""
+MOST_COLUMNS = 76
+"""Characters of code that a line of the site has room for, beside the button that copies."""
+COMMANDS = re.compile(r"(?m)^ {4}(?:\./pareto\.sh|sudo) .*\n(?: {4}.*\n)*")
 LINK = re.compile(r"\[([^\]]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 
 
@@ -61,7 +66,8 @@ def main(pages: Path) -> None:
 
 
 def for_the_site(text: str, page: Path) -> str:
-    """Return a page whose links to what is not on the site are their words alone."""
+    """Return a page whose links to what is not on the site are their words alone, and whose commands are told from
+    other code: long ones are wrapped (docs/site.css), a table is not."""
 
     def kept(link: re.Match[str]) -> str:
         target = link[2]
@@ -69,7 +75,8 @@ def for_the_site(text: str, page: Path) -> str:
             return link[0]
         return link[1]
 
-    return LINK.sub(kept, text)
+    fenced = COMMANDS.sub(lambda code: f"```sh\n{textwrap.dedent(code[0])}```\n", text)
+    return LINK.sub(kept, fenced)
 
 
 def gallery(pages: Path) -> str:
@@ -147,9 +154,15 @@ def api() -> str:
 def _documented(name: str, found: object) -> str:
     """Return the signature of something that is called, and what its docstring says."""
     is_called = callable(found) and found is not pareto.UserError
-    signature = f"{name}{inspect.signature(found)}" if is_called else ""  # type: ignore[arg-type]
-    code = f"```python\n{signature}\n```\n\n".replace("'", "") if is_called else ""
-    return f"{code}{as_markdown(found)}"
+    if not is_called:
+        return as_markdown(found)
+    signature = inspect.signature(found)  # type: ignore[arg-type]
+    text = f"{name}{signature}"
+    if len(text) > MOST_COLUMNS:
+        each = "".join(f"    {parameter},\n" for parameter in signature.parameters.values())
+        text = f"{name}(\n{each}){str(signature).rpartition(')')[2]}"
+    code = re.sub(r"(: |-> )'([^']*)'", r"\1\2", text)
+    return f"```python\n{code}\n```\n\n{as_markdown(found)}"
 
 
 def options() -> str:

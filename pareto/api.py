@@ -4,8 +4,8 @@
 
     run = pareto.run("mobilenetv2", netem="200ms-5mbit", quick=True)
     print(run.answer)
-    run.front()                                             # a pandas frame, a row a point
-    run.figures.front(ax=axes)                              # on axes of yours
+    run.front()                       # a pandas frame, a row a point
+    run.figures.front(ax=axes)        # on axes of yours
     pareto.advise(run, latency="20ms", rate="30mbit")
     pareto.compare("results/before", run)
 
