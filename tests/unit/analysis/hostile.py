@@ -152,12 +152,8 @@ EVERY: dict[str, dict[str, str]] = {
 }  # fmt: skip
 """Values of all trials."""
 REASONS = {
-    "escapes": ESC,
-    "200 kB": "x" * 200_000,
-    "lines": "a\n" * 5000,
-    "markup": "[/b]",
-    "2 MB": "x" * 2_000_000,
-}
+    "escapes": ESC, "200 kB": "x" * 200_000, "lines": "a\n" * 5000, "markup": "[/b]", "2 MB": "x" * 2_000_000,
+}  # fmt: skip
 TABLES = {
     "empty": "", "not UTF-8": b"\xff\xfe\x00\x01" * 99, "not CSV": "\x7fELF" * 999, "one quote": '"',
     "endless line": "a" * 3_000_000, "other columns": "a,b\n1,2\n", "column twice": "run,run,\n" + "a,b,\n" * 3,
@@ -172,26 +168,22 @@ MANIFESTS = {
 }  # fmt: skip
 """Manifests that cannot be read."""
 ODD_MANIFESTS = {
-    "nothing": {},
-    "escapes": {"testbed": ESC, "pareto": ESC, "created_at": ESC},
-    "nul": {"testbed": "\0"},
-    "dollars": {"testbed": "$\\frac$ \\input{x}"},
-    "lines": {"testbed": "a\n\n\\end{table}b"},
+    "nothing": {}, "escapes": {"testbed": ESC, "pareto": ESC, "created_at": ESC}, "nul": {"testbed": "\0"},
+    "dollars": {"testbed": "$\\frac$ \\input{x}"}, "lines": {"testbed": "a\n\n\\end{table}b"},
     "endless text": {"testbed": "x" * 1_000_000},
-}
+}  # fmt: skip
 """Those that can, and do not say how a run was made."""
+TEXTS: list[tuple[str, Mapping[str, str | bytes]]] = [
+    ("manifest.json", MANIFESTS),
+    ("manifest.json", {name: json.dumps(it) for name, it in ODD_MANIFESTS.items()}),
+    ("trials.csv", TABLES),
+]
 SPOILED: dict[str, Attack] = {
-    **{f"manifest {name}": partial(text, "manifest.json", content) for name, content in MANIFESTS.items()},
-    **{
-        f"manifest {name}": partial(text, "manifest.json", json.dumps(it))
-        for name, it in ODD_MANIFESTS.items()
-    },
-    **{f"trials.csv {name}": partial(text, "trials.csv", content) for name, content in TABLES.items()},
-    **{
-        f"{name} a {what}": partial(instead, name, what)
-        for name in ("manifest.json", "trials.csv")
-        for what in KINDS
-    },
+    f"{file} {name}": partial(text, file, it) for file, each in TEXTS for name, it in each.items()
+} | {
+    f"{file} a {what}": partial(instead, file, what)
+    for file in ("manifest.json", "trials.csv")
+    for what in KINDS
 }
 """Attacks on what no run can do without."""
 
@@ -215,19 +207,15 @@ def _others() -> Iterator[tuple[str, Attack]]:
     for file in ("stages.csv", "link.csv"):
         yield from ((f"{file} {name}", partial(text, file, content)) for name, content in TABLES.items())
     yield "two writers", doubled
-    yield "header twice", partial(remade, lambda rows: [dict(zip(rows[0], rows[0], strict=True)), *rows])
     yield "returns", partial(remade, list, newline="\r")
-    yield (
-        "unknown column with escapes",
-        partial(remade, lambda rows: [row | {f"x{ESC}": "1"} for row in rows]),
-    )
-    yield (
-        "chains among pairs",
-        partial(
-            remade,
-            lambda rows: [row | {"point": row["point"] + "+21" * (n % 2)} for n, row in enumerate(rows)],
-        ),
-    )
+    changes: dict[str, Callable[[list[dict[str, str]]], list[dict[str, str]]]] = {
+        "header twice": lambda rows: [dict(zip(rows[0], rows[0], strict=True)), *rows],
+        "unknown column with escapes": lambda rows: [row | {f"x{ESC}": "1"} for row in rows],
+        "chains among pairs": lambda rows: [
+            row | {"point": row["point"] + "+21" * (n % 2)} for n, row in enumerate(rows)
+        ],
+    }
+    yield from ((name, partial(remade, change)) for name, change in changes.items())
     odd: tuple[Any, ...] = ("x", -1, 0, 1e20, True, None, [], [1], [None], {}, {"a": 1}, [{}], {"a": [[]]})
     for place in PLACES.split():
         keys = tuple(place.split("."))

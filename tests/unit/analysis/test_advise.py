@@ -101,18 +101,6 @@ def test_a_measured_network_is_not_predicted() -> None:
     assert "measured at slow" in str(here) and "measured" not in str(elsewhere)
 
 
-@pytest.mark.deep
-def test_crossovers_are_those_of_the_map_whether_the_network_was_measured_or_not() -> None:
-    rows, link = world.trials(), world.PROFILES["fast"]
-    rows.loc[(rows["netem"] == "fast") & (rows["point"] == "1"), "latency_s"] -= 0.0003
-    near = replace(link, rate_bps=1.0001 * link.rate_bps)
-    measured, predicted = (advised(of, rows).ranking for of in (link, near))
-    assert (measured.profile, predicted.profile) == ("fast", "")
-    assert len(measured.crossovers) > 1
-    for one, other in zip(measured.crossovers, predicted.crossovers, strict=True):
-        assert one.at == pytest.approx(other.at, rel=1e-3)
-
-
 @pytest.mark.parametrize(
     ("network", "where", "point", "backend"),
     [

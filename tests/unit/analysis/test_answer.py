@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 
 from pareto.analysis.fronts.answer import MOST_STEPS, answers, summaries
-from pareto.analysis.fronts.indicators import hypervolumes
 from pareto.analysis.runs.load import load
 from pareto.analysis.runs.points import CONDITION
 from tests.unit.example_run import trials, write
@@ -32,60 +31,54 @@ def progress(folder: Path, rows: list[Row], **manifest: Any) -> pd.DataFrame:
     return answers(load(write(folder, rows)), {"example": manifest})
 
 
-def test_the_share_is_that_of_the_hypervolume_at_the_final_medians(tmp_path: Path) -> None:
-    """Point 2 is lucky at first: what it is worth is what it ends with."""
-    rows = [
-        row(1, 1, 1.0, 1.0),
-        row(2, 1, 0.1, 9.0),
-        row(3, 1, 0.5, 4.0),
-        row(2, 2, 1.0, 0.5),
-        row(2, 3, 1.0, 0.5),
-    ]
-    made = progress(tmp_path, rows)
+EDGE = row(-1, 1, 1.0, 4.0)
+CASES: dict[str, tuple[list[Row], dict[str, list[float]]]] = {
     # The reference is (1.1 s, 0): point 1 is worth 0.1 x 1, point 2 0.1 x 0.5, point 3 all of 0.6 x 4.
-    assert made["hypervolume_share"].tolist() == pytest.approx([0.1 / 2.4, 0.05 / 2.4, 0.05 / 2.4, 1, 1])
-    assert made["took_s"].tolist() == [2, 4, 6, 8, 10]
-    assert made["cells"].tolist() == [1, 2, 3, 3, 3]
-    assert made["on_front"].tolist() == [1, 1, 1, 2, 1]
+    "what a point is worth, lucky at first, is what it ends with": (
+        [row(1, 1, 1.0, 1.0), row(2, 1, 0.1, 9.0), row(3, 1, 0.5, 4.0), row(2, 2, 1.0, 0.5), row(2, 3, 1.0, 0.5)],
+        {
+            "hypervolume_share": [0.1 / 2.4, 0.05 / 2.4, 0.05 / 2.4, 1, 1], "took_s": [2, 4, 6, 8, 10],
+            "cells": [1, 2, 3, 3, 3], "on_front": [1, 1, 1, 2, 1],
+        },
+    ),
+    "what is not valid takes time and tells nothing": (
+        [row(1, 1, 1.0, 1.0), row(3, 1, 0.5, 4.0, status="invalid"), row(3, 2, 0.5, 4.0)],
+        {"cells": [1, 1, 2], "took_s": [2, 4, 6]},
+    ),
+    "trials of a round in which nothing crosses are one": (
+        [EDGE | {"backend": "tcp"}, EDGE | {"latency_s": 3.0}, row(1, 1, 2.5, 4.0)],
+        {"on_front": [1, 1, 1], "hypervolume_share": [1, 1, 1]},
+    ),
+    "nothing is valid": ([row(1, 1, 1.0, 1.0, status="failed")], {"took_s": []}),
+    "an older version timed no trial": ([row(1, 1, 1.0, 1.0, wall_s="")], {"took_s": []}),
+}  # fmt: skip
 
 
-def test_a_run_ends_with_its_whole_front(tmp_path: Path) -> None:
-    run = write(tmp_path, trials())
-    made = answers(load(run), {})
-    assert made["hypervolume_share"].iloc[-1] == pytest.approx(1)
-    assert len(made) == len(trials())
-    assert made["took_s"].iloc[-1] == pytest.approx(12.5 * len(trials()))
-    assert hypervolumes(load(run))["hypervolume"].iloc[-1] > 0
-    assert not made["search"].any()
-
-
-def test_what_is_not_valid_takes_time_and_tells_nothing(tmp_path: Path) -> None:
-    rows = [row(1, 1, 1.0, 1.0), row(3, 1, 0.5, 4.0, status="invalid"), row(3, 2, 0.5, 4.0)]
+@pytest.mark.parametrize(("rows", "expected"), CASES.values(), ids=CASES)
+def test_what_was_known_after_each_trial(
+    tmp_path: Path, rows: list[Row], expected: dict[str, list[float]]
+) -> None:
     made = progress(tmp_path, rows)
-    assert made["cells"].tolist() == [1, 1, 2]
-    assert made["took_s"].tolist() == [2, 4, 6]
-    assert progress(tmp_path / "none", [row(1, 1, 1.0, 1.0, status="failed")]).empty
-    assert progress(tmp_path / "old", [row(1, 1, 1.0, 1.0, wall_s="")]).empty
+    assert made[[*expected]].to_dict("list") == {name: pytest.approx(each) for name, each in expected.items()}
 
 
-def test_the_front_of_a_search_is_of_rounds_that_both_have(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("search", "on_front"), [(True, [1, 1, 1]), (False, [1, 1, 2])])
+def test_the_front_of_a_search_is_of_rounds_that_both_have(
+    tmp_path: Path, search: bool, on_front: list[int]
+) -> None:
     """Point 1 is as quick as point 3 in the round that both have, and was measured in a slow one besides."""
     rows = [row(1, 1, 1.0, 4.0), row(1, 2, 0.5, 4.1), row(3, 2, 0.5, 4.0)]
-    made = progress(tmp_path / "search", rows, sweep={"search": True})
-    assert made["on_front"].tolist() == [1, 1, 1]
-    assert progress(tmp_path / "all", rows)["on_front"].tolist() == [1, 1, 2]
+    assert progress(tmp_path, rows, sweep={"search": search})["on_front"].tolist() == on_front
 
 
-def test_trials_of_a_round_in_which_nothing_crosses_are_one(tmp_path: Path) -> None:
-    edge = trials(rounds=1)[-1]
-    assert edge["payload_bytes"] in (0, "0")
-    rows = [
-        {**row(-1, 1, latency_s, 4.0), "backend": backend}
-        for backend, latency_s in (("tcp", 1.0), ("rpc", 3.0))
-    ]
-    rows += [row(1, 1, 2.5, 4.0)]
-    assert progress(tmp_path, rows)["on_front"].tolist() == [1, 1, 1]
-    assert progress(tmp_path, rows)["hypervolume_share"].iloc[-1] == pytest.approx(1)
+def test_a_run_ends_with_its_whole_front_in_each_condition(tmp_path: Path) -> None:
+    run = write(tmp_path, [each | {"netem": netem} for netem in ("a", "b") for each in trials()])
+    made = answers(load(run), {})
+    assert len(made) == 2 * len(trials()) and not made["search"].any()
+    last = made.groupby("netem").last()
+    assert last["hypervolume_share"].tolist() == pytest.approx([1, 1])
+    assert last["took_s"].tolist() == pytest.approx([12.5 * len(trials())] * 2)
+    assert last["cells"].tolist() == [43, 43], "points where nothing crosses are one cell"
 
 
 def test_a_search_and_all_cells_are_measured_by_the_same_front(tmp_path: Path) -> None:
@@ -100,12 +93,6 @@ def test_a_search_and_all_cells_are_measured_by_the_same_front(tmp_path: Path) -
     assert last["took_s"].to_dict() == {"all": 4, "few": 25}
     assert last["known_s"]["all"] == 4
     assert math.isnan(last["known_s"]["few"])
-
-
-def test_conditions_are_apart_and_points_where_nothing_crosses_are_one_cell(tmp_path: Path) -> None:
-    two = [each | {"netem": netem} for netem in ("a", "b") for each in trials(rounds=1)]
-    made = progress(tmp_path, two)
-    assert made.groupby("netem")["cells"].max().to_dict() == {"a": 43, "b": 43}
 
 
 def test_it_is_known_from_when_it_stays_known() -> None:

@@ -185,23 +185,6 @@ def test_a_run_without_a_manifest_is_a_setup_of_its_own(snapshot: SnapshotAssert
     assert apart({}) == ([[""] * 4], [])
 
 
-def test_a_manifest_that_another_version_wrote_is_no_fault(snapshot: SnapshotAssertion) -> None:
-    strange = {
-        "sweep": None,
-        "models": [],
-        "profiles": {"wifi": 3},
-        "networks": {"lan": {}},
-        "sessions": [None, 3],
-    }
-    labels, notes = apart(MANIFEST, strange)
-    assert [of_run[0].partition("=")[0] for of_run in labels] == ["edge_cpu"] * 2
-    assert [len(set(of_run)) for of_run in labels] == [1, 1]
-    assert [note for note in notes if note.startswith("net and other graph")] == snapshot
-    models = {"net": 3, "other": {"dataset": {"inputs": {"1": [2]}}}}
-    stranger = {"sweep": {"edge_cpu": [1, 2]}, "models": models, "sessions": {}, "networks": {"wifi": 7}}
-    assert apart(MANIFEST, stranger)[0][1][0].startswith("edge_cpu=")
-
-
 def test_runs_of_other_settings_have_fronts_of_their_own(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -169,15 +169,6 @@ def test_the_hosts_between_are_charged_too(tmp_path: Path, snapshot: SnapshotAss
     assert one_missing["energy_of"].eq("edge").all(), "part of the middle's energy is not the middle's energy"
 
 
-def test_excluded_trials_have_no_say(tmp_path: Path) -> None:
-    rows = with_energy(trials())
-    for row in rows[:44]:
-        row |= {"status": "invalid", "edge_energy_j": 1e9, "server_energy_j": ""}
-    found = analysed(tmp_path, rows)
-    assert found["energy_of"].eq("edge + server").all()
-    assert found["energy_j"].max() < 1e3
-
-
 def test_the_caption_says_whose_energy_it_is(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     both = analysed(tmp_path / "both", with_energy(trials(rounds=1)))
     edge = analysed(tmp_path / "edge", with_energy(trials(rounds=1), server=False))

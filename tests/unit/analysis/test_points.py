@@ -179,17 +179,6 @@ def test_it_bounds_what_each_backend_is_worth(tmp_path: Path) -> None:
     assert "tcp:b 21" not in " ".join(front(raw)["ties"])
 
 
-@pytest.mark.deep
-@pytest.mark.parametrize(
-    ("where", "other"),
-    [("backend == tcp", "tcp"), ("backend != tcp", "rpc"), ("not backend == tcp", "rpc")],
-)
-def test_a_constraint_on_the_backend_does_not_exclude_it(tmp_path: Path, where: str, other: str) -> None:
-    rows = front(loaded(tmp_path, trials()), where=where)
-    assert last(rows)["feasible"].all()
-    assert set(rows.loc[rows["feasible"], "backend"]) == {NONE, other}
-
-
 def test_what_does_not_depend_on_the_backend_is_pooled_where_it_decides(tmp_path: Path) -> None:
     rows = trials(rounds=6, noise=0)
     for row in rows:

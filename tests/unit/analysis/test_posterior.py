@@ -4,18 +4,15 @@ whose truth is known."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from pareto.analysis.fronts.front import front
 from pareto.analysis.statistics import posterior
 from pareto.analysis.statistics.posterior import SPREADS
 from pareto.analysis.statistics.samples import Bools, Floats
 from tests.unit.calibration import World, best, table, two, whole
-from tests.unit.simulated_rounds import tradeoffs, trials
 
 
 @pytest.mark.parametrize("backends", [1, 2])
@@ -54,23 +51,12 @@ def test_spreads_that_are_drawn_again_are_not_worked_out_again(monkeypatch: pyte
     assert 0 < len(solved) < posterior.DRAWN / 2
 
 
-def deep(*values: Any) -> Any:
-    return pytest.param(*values, marks=pytest.mark.deep)
-
-
 @pytest.mark.parametrize(
     ("study", "world", "conditions"),
     [
         (two, World(size=0.05, gap=0.05, rounds=10), 25),
         (whole, World(size=0.02, gap=0.05, rounds=8, kind="outliers"), 5),
         (best, World(size=0.02, gap=0.05, rounds=6, common=5, missing=0.2), 60),
-        deep(two, World(size=0.05, gap=0.05, rounds=10), 150),
-        deep(two, World(size=0.10, gap=0.05, rounds=20), 150),
-        deep(whole, World(size=0.02, gap=0.05, rounds=3), 40),
-        deep(whole, World(size=0.02, gap=0.05, rounds=8, kind="heavy"), 40),
-        deep(whole, World(size=0.02, gap=0.05, rounds=8, kind="outliers"), 40),
-        deep(whole, World(size=0.02, gap=0.05, rounds=6, common=10), 40),
-        deep(best, World(size=0.02, gap=0.05, rounds=6, common=5, missing=0.2), 200),
     ],
 )
 def test_what_is_stated_with_a_probability_is_so_as_often(
@@ -99,14 +85,3 @@ def test_no_probability_is_stated_that_cannot_hold(
     stated, _ = study(world, 4, seed=2)
     assert np.isnan(stated).mean() > 0.9
     assert np.nan_to_num(stated).max() < 0.5
-
-
-@pytest.mark.deep
-def test_what_all_points_of_a_round_share_hardly_blurs_the_front() -> None:
-    """Noise ten times as large leaves everything undecided by itself, and little where all points share it."""
-    undecided = []
-    for noise, common in ((0.2, 0.0), (0.02, 10.0)):
-        *_, latency, throughput = tradeoffs(5, 8, 12, noise, common, seed=5)
-        stated = front(trials(latency, throughput))["probability"]
-        undecided.append(1 - (stated.between(0, 0.05) | stated.between(0.95, 1)).mean())
-    assert undecided[1] < 0.6 * undecided[0], undecided

@@ -12,7 +12,7 @@ from pareto.analysis.advice.observed import NEEDED, Observed, observe
 from pareto.analysis.advice.predict import on_grid, predictor, validate
 from pareto.analysis.prediction.network import Network
 from pareto.analysis.runs.load import load
-from pareto.analysis.statistics.samples import Ints, intervals
+from pareto.analysis.statistics.samples import Ints
 from tests.unit import example_run
 from tests.unit import simulated_network as world
 
@@ -115,18 +115,6 @@ def test_the_grid_has_the_best_cell_at_each_delay_and_rate(objective: str) -> No
         assert behind[row, column] == pytest.approx(costs[others].min() / costs.min() - 1)
     one = predicted.only(np.flatnonzero(predicted.cells["point"] == "1"))
     assert np.isinf(on_grid(one, delays_s, rates_bps, objective)[2]).all()
-
-
-def test_intervals_of_rounds_cover_the_truth() -> None:
-    """Of 250 runs of 6 rounds each, what each round alone predicts; the interval is that of their median."""
-    runs, rounds = 250, 6
-    every = world.observed(rounds=runs * rounds, noise=0.05)
-    by_round = predictor(every, by_round=True).latency_s(**vars(ELSEWHERE))[:, cells(every, "tcp")]
-    held = []
-    for of_cell, true in zip(by_round.T, world.latency_s(ELSEWHERE, "tcp"), strict=True):
-        low, high = intervals(of_cell.reshape(runs, rounds))
-        held.append(np.mean((low <= true) & (true <= high)))
-    assert 0.93 <= np.mean(held) <= 0.97
 
 
 def test_a_run_older_than_stages_csv_is_read(tmp_path) -> None:

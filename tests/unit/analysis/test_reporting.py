@@ -14,10 +14,8 @@ from pareto.analysis import reporting
 from pareto.analysis.figures.drawing import conditions
 from pareto.analysis.figures.look import Look
 from pareto.analysis.figures.shown import drawings
-from pareto.analysis.figures.style import every_series
 from pareto.analysis.findings import Findings, Options, find
 from pareto.analysis.fronts.front import front
-from pareto.analysis.naming import file_stem
 from pareto.analysis.reporting import report
 from pareto.analysis.runs.load import load
 from pareto.analysis.schema import LINKS, STAGES
@@ -256,17 +254,6 @@ def test_depths_in_flight_get_files_of_their_own(tmp_path: Path) -> None:
     assert "4 in flight" in " ".join(printed(*of_each(made.front)).split())
     assert "auto" not in printed(*of_each(made.front))
     assert "4 in flight" in conditions(one)
-
-
-@pytest.mark.deep
-def test_labelled_backends_keep_their_order_and_their_colours(tmp_path: Path) -> None:
-    run = write(tmp_path, trials(rounds=1, noise=0, backends=("rpc", "tcp:b", "tcp:a")))
-    made = find([run])
-    assert [one.label for one in every_series(made.front)] == ["tcp:a", "tcp:b", "rpc"]
-    assert len({one.colour for one in every_series(made.front)}) == 3
-    assert all(":" not in name for name in map(file_stem, names(made)))
-    text = printed(*of_each(made.front))
-    assert text.index("tcp:a") < text.index("tcp:b") < text.index("rpc")
 
 
 def test_every_figure_of_a_chain_twice_the_same(tmp_path: Path) -> None:

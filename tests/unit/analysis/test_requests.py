@@ -12,7 +12,6 @@ import pytest
 from pareto.analysis.runs.load import load
 from pareto.analysis.runs.requests import COLUMNS, request_latencies
 from pareto.analysis.schema import REQUESTS
-from pareto.analysis.statistics.samples import needed
 from pareto.protocol.errors import UserError
 from pareto.sweep.cell import Cell
 from pareto.trial.store import Store
@@ -78,19 +77,6 @@ def test_quantiles_are_those_of_all_rounds_and_runs_together(tmp_path: Path) -> 
             )
         assert told["slowest_s"] == pytest.approx(values.max(), rel=1e-9)
     pd.testing.assert_frame_equal(request_latencies(str(tmp_path), load(tmp_path)), found)
-
-
-@pytest.mark.parametrize(("percent", "fewest"), [(50, 11), (90, 64), (95, 130), (99, 662)])
-def test_no_quantile_is_stated_from_fewer_requests_than_it_needs(
-    tmp_path: Path, percent: int, fewest: int
-) -> None:
-    assert needed(percent / 100) == fewest
-    name = f"latency_p{percent}_s"
-    for count, stated in ((fewest - 1, False), (fewest, True)):
-        folder = tmp_path / str(count)
-        keep(folder, CELLS[0], 1, np.linspace(1, 2, count))
-        write(folder, [row(CELLS[0], 1, "r")])
-        assert request_latencies(folder)[name].notna().tolist() == [stated]
 
 
 def test_only_valid_trials_count_and_what_is_missing_is_told(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.analysis.comparing.paired import paired
 from pareto.analysis.findings import find
 from pareto.analysis.fronts.answer import answers
 from pareto.analysis.fronts.front import front as front_of
@@ -141,26 +140,6 @@ def test_where_nothing_crosses_each_figure_is_the_mean_of_what_stands(tmp_path: 
     assert one["latency_s"] == pytest.approx((first["latency_s"] + second["latency_s"]) / 2)
     assert one["throughput_ips"] == second["throughput_ips"]
     assert (one["status"], one["controls"], one["controls_valid"]) == ("ok", 2, 2)
-
-
-def test_backends_are_compared_by_the_pairs_that_have_the_figure(tmp_path: Path) -> None:
-    def which(row: dict[str, Any]) -> bool:
-        return bool(row["backend"] == "rpc" and row["round"] < 2)
-
-    made = {"some": LATENCY_ALONE, "plain": {}, "less": {"status": "failed"}}
-    rows, plain, less = (paired(told(tmp_path / name, each, which, rounds=8)) for name, each in made.items())
-    figures = [name for name in rows if name.startswith("latency_difference")]
-    pd.testing.assert_frame_equal(rows[figures], plain[figures])
-    assert rows["throughput_difference_percent"].tolist() == less["throughput_difference_percent"].tolist()
-    assert rows["pairs"].tolist() == plain["pairs"].tolist()
-    assert rows["throughput_pairs"].tolist() == less["throughput_pairs"].tolist()
-
-
-def test_no_latency_to_compare_is_said(tmp_path: Path) -> None:
-    told(tmp_path, THROUGHPUT_ALONE, lambda row: row["backend"] == "rpc")
-    verdicts = find(tmp_path).verdicts
-    assert all("nan" not in line for line in verdicts)
-    assert any("images/s" in line for line in verdicts)
 
 
 def test_energy_is_of_what_has_both(tmp_path: Path) -> None:
