@@ -1,4 +1,4 @@
-"""Energy as a third objective: whose counts, who is on the front, what is shown of it."""
+"""Objectives, and energy as a third: whose counts, who is on the front, what is shown of it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ import pandas as pd
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from pareto.analysis.findings import Options, find
 from pareto.analysis.fronts.energy import counted, note, with_middle
-from pareto.analysis.fronts.front import front
+from pareto.analysis.fronts.front import COLUMNS, front
+from pareto.analysis.fronts.objectives import DEFAULT, OBJECTIVES, chosen
 from pareto.analysis.runs.load import load, stages
-from tests.unit import example_chain
+from pareto.protocol.errors import UserError
+from tests.unit import example_chain, example_run
 from tests.unit.analysis.test_indicators import brute_force
 from tests.unit.example_run import PAYLOAD_KIB, trials, with_energy, write
 
@@ -195,3 +198,29 @@ def test_the_caption_says_whose_energy_it_is(tmp_path: Path, snapshot: SnapshotA
 def test_idle_power_as_far_as_the_manifest_knows_it(manifest: dict[str, Any], text: str) -> None:
     rows = pd.DataFrame({"energy_of": ["edge"], "point": ["0"], "server_s": [NAN]})
     assert note(rows, manifest) == f"{note(rows, {})[:-1]}{text}."
+
+
+def test_every_objective_is_a_column_of_the_front() -> None:
+    assert {objective.column for objective in OBJECTIVES.values()} <= set(COLUMNS)
+    assert [name for name, each in OBJECTIVES.items() if each.maximise] == ["throughput", "accuracy"]
+    assert [each.column for each in chosen(DEFAULT)] == ["latency_s", "throughput_ips"]
+    assert [each.name for each in chosen(["energy", "p95", "latency"])] == ["energy", "p95", "latency"]
+
+
+def test_what_cannot_be_chosen(snapshot: SnapshotAssertion) -> None:
+    said = []
+    for names in (["latency", "cost"], ["latency"], [], ["latency", "energy", "latency"]):
+        with pytest.raises(UserError) as refused:
+            chosen(names)
+        said.append(str(refused.value))
+    assert said == snapshot
+
+
+def test_an_objective_that_no_point_has_is_said(tmp_path: Path) -> None:
+    columns = dict.fromkeys(("latency_p95_s", "loaded_latency_p95_s", "edge_energy_j", "server_energy_j"), "")
+    run = example_run.write(tmp_path, [row | columns for row in example_run.trials(rounds=2)])
+    said = r"--objectives \S+: no point of these runs has it \(.+\): choose others"
+    for objectives in (("p95", "throughput"), ("latency", "energy"), ("loaded-p95", "latency")):
+        with pytest.raises(UserError, match=said):
+            find([run], Options(objectives=objectives))
+    assert not find([run], Options(objectives=("latency", "payload"))).front.empty

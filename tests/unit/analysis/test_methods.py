@@ -1,7 +1,9 @@
-"""How runs were made, in words: what their manifests and rows say, and nothing else."""
+"""How runs were made: their manifests and columns, and both in words."""
 
 from __future__ import annotations
 
+import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,12 @@ import pareto
 from pareto.analysis.costs import allocators as sentences
 from pareto.analysis.methods import commands, made, methods
 from pareto.analysis.runs.load import joined
+from pareto.analysis.runs.manifest import manifest, read_manifest
+from pareto.analysis.schema import TABLES, Table
+from pareto.sweep.options import FIELDS, Option, command
+from pareto.sweep.sweep import Sweep
 from tests import REPOSITORY
+from tests.unit.analysis import hostile
 from tests.unit.example_run import trials, write
 
 HOST = {"cpu": "Cortex-A76", "kernel": "6.6.1", "threads": 1, "device": "cpu", "torch": "2.13.0"}
@@ -122,3 +129,73 @@ def test_the_version_and_the_title_are_the_same_everywhere() -> None:
     assert f"version = {{{pareto.__version__}}}" in entry
     changes = (REPOSITORY / "CHANGELOG.md").read_text()
     assert re.search(rf"^## {re.escape(version)}\b", changes, re.MULTILINE)
+
+
+def written(folder: Path, value: Any) -> Path:
+    text = value if isinstance(value, str | bytes) else json.dumps(value)
+    (folder / "manifest.json").write_bytes(text.encode() if isinstance(text, str) else text)
+    return folder
+
+
+@pytest.mark.parametrize("content", hostile.MANIFESTS.values(), ids=hostile.MANIFESTS)
+def test_an_unreadable_manifest_is_done_without_and_that_is_said(
+    tmp_path: Path, content: str | bytes
+) -> None:
+    found, (note,) = read_manifest(written(tmp_path, content))
+    assert found == {}
+    assert "manifest.json" in note
+    assert note.isprintable()
+    assert len(note) < 300 + len(str(tmp_path))
+
+
+def test_a_missing_one_is_nothing_to_say(tmp_path: Path) -> None:
+    assert read_manifest(tmp_path) == ({}, [])
+    os.mkfifo(tmp_path / "manifest.json")
+    assert manifest(tmp_path) == {}
+
+
+@pytest.mark.parametrize("option", FIELDS.values(), ids=FIELDS)
+def test_an_option_of_another_type_is_left_out_and_all_that_is_written_fits(
+    tmp_path: Path, option: Option
+) -> None:
+    """As a report writes the command that makes a run again."""
+    fine = Sweep(model="m").model_dump(mode="json")
+    assert read_manifest(written(tmp_path, {"sweep": fine})) == ({"sweep": fine}, [])
+    for wrong in ("x", 7, {"a": 1}, [[1]], True):
+        found, _ = read_manifest(written(tmp_path, {"sweep": {**fine, option.field: wrong}}))
+        assert isinstance(command(found["sweep"]), str)
+        assert isinstance(found["sweep"].get(option.field, wrong), type(wrong))
+
+
+def test_only_what_is_of_another_type_is_left_out(tmp_path: Path) -> None:
+    host = {"cpu": "ARM", "memory_bytes": "much", "idle_power_w": None, "threads": True}
+    links = {"edge-server": {"rtt_s": 0.1, "rate_bps": "fast"}}
+    made = {
+        "testbed": "two hosts",
+        "sweep": {"tolerance": "wide", "rtt_floor": 0.002, "images": 16},
+        "networks": {"wifi": ["wifi"], "lan": None, "lte": "lte"},
+        "models": {"net": {"points": [{"payload_bytes": 4}, 7, {"payload_bytes": []}]}, "other": 3},
+        "sessions": [{"hosts": {"edge": host, "server": []}, "bare_links": links}, 5],
+        "newer": [[[1]]],
+    }
+    found, (note,) = read_manifest(written(tmp_path, made))
+    assert found == {
+        "testbed": "two hosts",
+        "sweep": {"rtt_floor": 0.002, "images": 16},
+        "networks": {"wifi": ["wifi"]},
+        "models": {"net": {"points": [{"payload_bytes": 4}, {}]}},
+        "sessions": [
+            {
+                "hosts": {"edge": {"cpu": "ARM", "idle_power_w": None}},
+                "bare_links": {"edge-server": {"rtt_s": 0.1}},
+            }
+        ],
+        "newer": [[[1]]],
+    }
+    assert "sweep.tolerance, networks.lte, models.net.points[1] and 7 more" in note
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.file)
+def test_every_column_is_declared_once_and_explained(table: Table) -> None:
+    assert len(set(table.columns)) == len(table.columns)
+    assert list(table.meanings()) == list(table.columns)

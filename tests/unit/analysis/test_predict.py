@@ -1,18 +1,28 @@
-"""Trials as a frame, and predictions by it: of a model whose true times are known, and of profiles left out."""
+"""Predictions by trials of a model whose true times are known: their networks, crossovers, and how sure the best is."""
 
 from __future__ import annotations
 
+import itertools
+import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from pareto.analysis.advice.crossovers import RATES_BPS, Crossover, crossovers, pays
 from pareto.analysis.advice.observed import NEEDED, Observed, observe
-from pareto.analysis.advice.predict import on_grid, predictor, validate
-from pareto.analysis.prediction.network import Network
+from pareto.analysis.advice.predict import Validation, on_grid, predictor, validate
+from pareto.analysis.advice.ranking import best_shares, ranking
+from pareto.analysis.advice.workload import Workload
+from pareto.analysis.prediction.compared import Errors
+from pareto.analysis.prediction.network import Network, networks
 from pareto.analysis.runs.load import load
 from pareto.analysis.statistics.samples import Ints
+from pareto.protocol.constants import GOODPUT
+from pareto.protocol.errors import UserError
+from tests.unit import example_codecs as coded
 from tests.unit import example_run
 from tests.unit import simulated_network as world
 
@@ -139,3 +149,227 @@ def test_left_out_profiles_are_predicted_and_compared_and_one_alone_with_itself(
     assert (alone.held_out, alone.cells) == (False, 8)
     assert alone.errors["latency"].worst < 0.05
     assert np.isnan(alone.spread("latency"))
+
+
+def test_profiles_that_change_or_lose_are_not_networks():
+    plain = {"edge_to_server": {"delay_s": 0.1, "rate_bps": 1e6}, "server_to_edge": {}}
+    profiles = {
+        "plain": plain,
+        "none": {"edge_to_server": {}, "server_to_edge": {}, "bucket": None},
+        "lossy": {"edge_to_server": {"delay_s": 0.1, "loss": 0.01}, "server_to_edge": {}},
+        "moving": {"edge_to_server": {}, "server_to_edge": {"trace": {"name": "drive", "steps": 3}}},
+        "bucket": plain | {"bucket": {"burst_bytes": 32768}},
+        "short": {"edge_to_server": {"rate_bps": 1e6, "limit_bytes": 30000}, "server_to_edge": {}},
+        "broken": None,
+    }
+    found = networks([{"profiles": profiles}, {}, {"profiles": "?"}])
+    assert found == {"plain": Network(0.1, 1e6), "none": Network(0.0, np.inf)}
+    with pytest.raises(UserError, match="'plain'"):
+        networks([{"profiles": {"plain": plain}}, world.manifest({"plain": ELSEWHERE})])
+    for wrong in ((-1, 1e6), (0.1, 0), (np.inf, 1e6), (np.nan, 1e6)):
+        with pytest.raises(UserError):
+            Network(*wrong)
+
+
+def test_a_real_link_without_emulation_is_what_was_measured_before_the_run():
+    bare = {"rtt_s": 0.012, "rate_bps": 40e6 * GOODPUT, "rate_back_bps": None}
+    manifest = {
+        "profiles": {"none": {}, "slow": {"edge_to_server": {"delay_s": 0.1}}},
+        "sessions": [{"bare_links": {"edge-server": bare}}],
+    }
+    found = networks([manifest])
+    assert found["none"].same(Network(0.006, 40e6, 0.006))
+    assert found["slow"].same(Network(0.1, math.inf))
+    later = {**manifest, "sessions": [{"bare_links": {"edge-server": {**bare, "rtt_s": 0.013}}}]}
+    assert networks([manifest, later])["none"] == found["none"]  # the link of another day
+    elsewhere = {**manifest, "sessions": [{"bare_links": {"edge-server": {**bare, "rtt_s": 0.05}}}]}
+    with pytest.raises(UserError):
+        networks([manifest, elsewhere])
+    chain = {**manifest, "sessions": [{"bare_links": {"a-b": bare, "b-c": bare}}]}
+    assert networks([chain])["none"].same(Network(0.0, math.inf))
+
+
+NEAR = Network(0.006, 1e6)
+"""Where all on the edge is best, and a faster link would change it."""
+
+
+def found_in(of: Observed, network: Network, objective: str = "latency", *known: str) -> list[Crossover]:
+    networks = [world.PROFILES[name] for name in known or world.PROFILES]
+    return crossovers(predictor(of), predictor(of, by_round=True), of.present, network, objective, networks)
+
+
+def one(found: list[Crossover], along: str, upwards: bool) -> Crossover:
+    (switch,) = (each for each in found if each.along == along and each.upwards == upwards)
+    return switch
+
+
+def gains_s(network: Network) -> Any:
+    """By how much each cut over tcp would beat all on the edge on a link without a limit."""
+    unlimited = replace(network, rate_bps=math.inf)
+    return (world.EDGE_S[-1] - world.latency_s(unlimited, "tcp"))[:-1]
+
+
+OF_RATE = 8 * world.PAYLOAD_BYTES[:-1] / GOODPUT / np.maximum(gains_s(NEAR), 1e-12)
+UNDELAYED = gains_s(Network(0.0, 100e6)) - 8 * world.PAYLOAD_BYTES[:-1] / GOODPUT / 100e6
+
+
+@pytest.mark.parametrize(
+    ("network", "objective", "along", "upwards", "at", "point"),
+    [
+        (NEAR, "latency", "rate", True, OF_RATE.min(), OF_RATE.argmin()),
+        (Network(0.2, 100e6), "latency", "delay", False, UNDELAYED.max(), UNDELAYED.argmax()),
+        # Cut 1 has stages of 10 ms: best while its 150 kB cross quicker than what cut 2 takes.
+        (Network(0.001, 100e6), "throughput", "rate", False, 8 * 150e3 / GOODPUT / world.EDGE_S[2], 2),
+    ],
+)
+def test_crossovers_are_those_of_the_closed_form(network, objective, along, upwards, at, point):
+    of = world.observed(noise=0.0)
+    found = found_in(of, network, objective)
+    switch = one(found, along, upwards)
+    assert switch.at == pytest.approx(at, rel=1e-6)
+    assert (of.cells["point"][switch.cell], of.cells["backend"][switch.cell]) == (str(point), "tcp")
+    assert not [each for each in found if each.along == "rate" and each.upwards and not upwards]
+    assert not [each for each in found if each.along == along and each.upwards != upwards]
+
+
+def test_beyond_the_measured_profiles_it_is_extrapolated() -> None:
+    of = world.observed(noise=0.0)
+    assert not one(found_in(of, NEAR), "rate", True).extrapolated
+    assert one(found_in(of, NEAR, "latency", "fast"), "rate", True).extrapolated
+
+
+def test_where_nothing_is_ever_better_nothing_is_found() -> None:
+    for slower, network in ((0.01, Network(0.05, 5e6)), (1e6, Network(0.001, 1e9))):
+        assert found_in(world.observed(noise=0.0, edge_s=world.EDGE_S * slower), network) == []
+
+
+def test_neither_equal_points_nor_backends_take_over_from_each_other() -> None:
+    of = world.observed(noise=0.0)
+    central, by_round, same, both = predictor(of), predictor(of, by_round=True), [0, 0, 0], np.array([0, 1])
+    twins = replace(central.only(np.array(same)), cells=of.cells.iloc[[0, 2, 4]].reset_index(drop=True))
+    assert crossovers(twins, by_round.only(np.array(same)), of.present, NEAR, "latency", []) == []
+    # rpc is now better from some rate on, which is another backend and no other point.
+    central = replace(
+        central.only(both), work_s=np.array([0.012, 0.0]), payload_bytes=np.array([600e3, 650e3])
+    )
+    assert central.cells["backend"].tolist() == ["tcp", "rpc"]
+    best = [np.argmin(central.latency_s(delay_s=0.006, rate_bps=rate)) for rate in (1e6, 1e9)]
+    assert best[0] != best[1]
+    assert crossovers(central, by_round.only(both), of.present, NEAR, "latency", []) == []
+
+
+def test_intervals_need_six_rounds_and_rounds_that_have_it() -> None:
+    assert math.isnan(one(found_in(world.observed(rounds=5), NEAR), "rate", True).low)
+    up = one(found_in(world.observed(rounds=6), NEAR), "rate", True)
+    assert RATES_BPS[0] < up.low <= up.at <= up.high < RATES_BPS[1]
+    # At so large a noise some rounds have it nowhere.
+    wild = one(found_in(world.observed(rounds=6, noise=0.6, seed=3), NEAR), "rate", True)
+    assert math.isnan(wild.low)
+
+
+@pytest.mark.parametrize(("rounds", "known"), [(7, False), (20, True)])
+def test_a_round_without_the_crossover_counts_as_beyond_all_others(rounds: int, known: bool) -> None:
+    rows = world.trials(rounds=rounds, noise=0.01)
+    never = (rows["round"] == 1) & rows["point"].isin(["0", "1", "2", "3"])
+    rows.loc[never, ["edge_s", "latency_s"]] += 0.2
+    assert math.isnan(one(found_in(world.seen(rows), NEAR), "rate", True).high) != known
+
+
+@pytest.mark.parametrize("runs", [20, pytest.param(100, marks=pytest.mark.deep)])
+def test_intervals_cover_the_true_crossover(runs: int) -> None:
+    """Of so many runs of 8 rounds each."""
+    rounds = 8
+    every = world.observed(rounds=runs * rounds, noise=0.02, backends=("tcp",))
+    truth = 8 * world.PAYLOAD_BYTES[3] / GOODPUT / gains_s(NEAR)[3]
+    held = []
+    for first in range(0, runs * rounds, rounds):
+        up = one(found_in(world.part(every, first, rounds), NEAR), "rate", True)
+        assert up.cell == 3
+        held.append(up.low <= truth <= up.high)
+    assert np.mean(held) >= 0.89  # of 100, with 95 % each, fewer are one case in a hundred
+
+
+def by_hand_bps(point: int, share: float, encode_s: float) -> float:
+    """Where the codec takes at this point what all on the edge takes."""
+    nbytes = coded.PAYLOAD_BYTES[point]
+    left_s = coded.EDGE_S[-1] - coded.EDGE_S[point] - coded.SERVER_S[point] - 2 * coded.DELAY_S
+    return 8 * nbytes * share / GOODPUT / (left_s - nbytes * encode_s)
+
+
+def test_where_a_codec_pays_is_what_arithmetic_says() -> None:
+    profiles = coded.PROFILES
+    of = world.workload(coded.measured(), profiles, over_codecs=True)
+    found = pays(*of.at("slow"), of.blocks.present, profiles["slow"])
+    assert set(found) == {"zstd", "fp16", "int8", "uint4"}
+    # Below, all on the edge is better; above, none is: with zstd 2e-8 s a byte of the payload, by hand at point 3.
+    assert found["int8"].low == pytest.approx(by_hand_bps(3, 0.25, 2e-9), rel=1e-3)
+    assert found["zstd"].low == pytest.approx(by_hand_bps(3, 0.6, 2e-8), rel=1e-3)
+    # At 150 Mbit/s and more zstd at 2 saves 8 x 400 kB x 0.4 / rate and takes 8 ms; without a codec point 2 is best.
+    assert found["zstd"].high == pytest.approx(8 * 0.4 * 400e3 / GOODPUT / (400e3 * 2e-8), rel=0.02)
+    assert all(each.sure for each in found.values())
+    assert found["zstd"].low_ends == pytest.approx((found["zstd"].low,) * 2, rel=0.01)
+
+
+def erring(of: Workload, spread: float, **known: object) -> Workload:
+    """The same with predictions that are off by as much; known: other cached properties."""
+    errors = dict.fromkeys(("latency", "throughput"), Errors(spread, spread, spread))
+    vars(of).update(known, validation=Validation(True, 3, 24, errors), floor={})
+    return of
+
+
+def test_shares_of_those_that_cost_the_same() -> None:
+    shares = best_shares(np.array([[1.0, 1.0, 2.0], [3.0, 2.0, 2.0], [1.0, 5.0, 5.0], [1.0, 1.0, 1.0]]))
+    assert shares == pytest.approx([(0.5 + 1 + 1 / 3) / 4, (0.5 + 0.5 + 1 / 3) / 4, (0.5 + 1 / 3) / 4])
+
+
+def test_the_probability_of_being_best_is_calibrated() -> None:
+    """Of what is told to be best with p, so many are or more: two points whose true difference is as large as noise."""
+    rng = np.random.default_rng(0)
+    worlds, rounds, profile = 120, 8, {"middle": world.PROFILES["middle"]}
+    rows = world.trials(profile, rounds=worlds * rounds, noise=0.05, backends=("tcp",))
+    rows = rows[rows["point"].isin(["2", "4"])]
+    every, network = world.seen(rows, profile), Network(0.01, 50e6)
+    gap_s = float(np.diff(predictor(every).latency_s(**vars(network)))[0])
+    told, true = [], []
+    for number in range(worlds):
+        some = world.part(every, number * rounds, rounds)
+        slower_s = rng.uniform(-0.006, 0.006)
+        # What cut 2 truly takes more than the edge.
+        work_s = some.trials["work_s"] + (gap_s + slower_s) * some.trials["cell"].eq(0)
+        seen = replace(some, trials=some.trials.assign(work_s=work_s))
+        best = ranking(erring(world.workload(rows.head(2), profile), 0.0, observed=seen), network).best
+        told.append(best["probability"])
+        true.append((slower_s < 0) == (best["point"] == "2"))
+    stated = ~np.isnan(told)
+    told_p, true_p = np.array(told)[stated], np.array(true)[stated]
+    assert stated.mean() > 0.9
+    for low, high in ((0.5, 0.65), (0.65, 0.8), (0.8, 1.01)):
+        chosen = (told_p >= low) & (told_p < high)
+        assert chosen.sum() >= 12
+        said, was = told_p[chosen].mean(), true_p[chosen].mean()
+        assert was - said > -3 * math.sqrt(said * (1 - said) / chosen.sum())
+
+
+def test_where_many_may_be_the_best_none_is_named_as_a_contender(monkeypatch: pytest.MonkeyPatch) -> None:
+    backends = tuple(f"tcp:{letter}" for letter in "abcde")
+    for name in backends:
+        monkeypatch.setitem(world.A_S, name, world.A_S["tcp"])
+    of = erring(world.workload(world.trials(backends=backends)), 1.0)
+    alike = pd.MultiIndex.from_tuples([("none", "", name, point) for name in backends for point in "12"])
+    rough, close = (ranking(of, Network(0.03, 8e6), among=among) for among in (alike, alike[[1, 3]]))
+    assert rough.contenders["probability"].sum() < 0.5
+    assert rough.unsure and not rough.sure
+    assert close.sure and not close.unsure
+
+
+@pytest.mark.parametrize("error", [0.0, 0.05, 0.3, math.nan])
+def test_of_two_with_disjoint_intervals_the_slower_is_not_the_surer(error: float) -> None:
+    """The interval holds what the probability knows: else a table contradicts itself."""
+    of = erring(world.workload(world.trials(rounds=8)), error)
+    for network in itertools.starmap(Network, itertools.product((0.001, 0.03, 0.2), (2e6, 8e6, 50e6))):
+        choices = ranking(of, network).choices
+        known = choices.loc[choices["backend"] != "none", ["latency_low_s", "latency_high_s"]]
+        assert known.isna().all(axis=None) == math.isnan(error)
+        for better, worse in itertools.combinations(choices.itertuples(), 2):
+            if better.latency_high_s < worse.latency_low_s:
+                assert better.probability >= worse.probability
