@@ -205,13 +205,9 @@ def test_an_interval_needs_six_rounds_of_every_point_on_the_front() -> None:
     assert missing["hypervolume"].notna().all()
 
 
-@pytest.mark.parametrize(
-    ("rounds", "noise", "cases"),
-    [(6, 0.05, 20), *(pytest.param(*of, 120, marks=pytest.mark.deep) for of in ((6, 0.05), (12, 0.03)))],
-)
-def test_the_interval_holds_the_true_hypervolume(rounds: int, noise: float, cases: int) -> None:
+def test_the_interval_holds_the_true_hypervolume() -> None:
     """In about 95 of 100 cases."""
-    *true, latency, throughput = tradeoffs(cases, rounds, 10, noise, common=0.5, seed=rounds)
+    *true, latency, throughput = tradeoffs(20, 6, 10, 0.05, common=0.5, seed=6)
     reference = {"latency": 3.0, "throughput": 0.5}
     found = hypervolumes(trials(latency, throughput), reference=reference, resamples=200)
     found = found[found["backend"] == "all"]
@@ -273,10 +269,9 @@ def test_corners_are_in_order_none_is_dominated_and_without_noise_they_are_the_f
         assert surface[CORNERS].to_numpy().tolist() == [[1, 2], [2, 5], [4, 6]]
 
 
-@pytest.mark.parametrize("sets", [12, pytest.param(80, marks=pytest.mark.deep)])
-def test_the_band_holds_the_true_front_in_nine_of_ten_cases(sets: int) -> None:
+def test_the_band_holds_the_true_front_in_nine_of_ten_cases() -> None:
     """In a given direction; over so many sets and five directions."""
-    *true, latency, throughput = tradeoffs(sets, 10, 12, noise=0.03, common=0.5, seed=6)
+    *true, latency, throughput = tradeoffs(12, 10, 12, noise=0.03, common=0.5, seed=6)
     band = attainment(trials(latency, throughput), resamples=200)
     band = band[band["backend"] == "all"]
     holds = []
@@ -303,13 +298,3 @@ def test_too_few_rounds_have_no_band() -> None:
     assert attainment(data.assign(status="failed")).empty
     assert attainment(data, where="latency_s < 0").empty
     assert list(attainment(data.iloc[:0]).columns) == [*CONDITION, "backend", "percent", *CORNERS]
-
-
-def test_the_same_seed_gives_the_same_result() -> None:
-    *_, latency, throughput = tradeoffs(2, 7, 5, noise=0.05, common=0.0, seed=3)
-    data = trials(latency, throughput)
-    mixed = data.sample(frac=1, random_state=1)
-    for figures in (hypervolumes, attainment):
-        first = figures(data, resamples=100)
-        pd.testing.assert_frame_equal(first, figures(mixed, resamples=100))
-        assert not first.equals(figures(data, resamples=100, seed=1))

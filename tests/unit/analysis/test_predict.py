@@ -275,10 +275,9 @@ def test_a_round_without_the_crossover_counts_as_beyond_all_others(rounds: int, 
     assert math.isnan(one(found_in(world.seen(rows), NEAR), "rate", True).high) != known
 
 
-@pytest.mark.parametrize("runs", [20, pytest.param(100, marks=pytest.mark.deep)])
-def test_intervals_cover_the_true_crossover(runs: int) -> None:
+def test_intervals_cover_the_true_crossover() -> None:
     """Of so many runs of 8 rounds each."""
-    rounds = 8
+    runs, rounds = 20, 8
     every = world.observed(rounds=runs * rounds, noise=0.02, backends=("tcp",))
     truth = 8 * world.PAYLOAD_BYTES[3] / GOODPUT / gains_s(NEAR)[3]
     held = []

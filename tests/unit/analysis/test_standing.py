@@ -42,10 +42,7 @@ def of(frame: pd.DataFrame, point: int, backend: str = "tcp") -> pd.Series:
 
 @pytest.mark.parametrize(
     ("alone", "kept", "lost"),
-    [
-        (LATENCY_ALONE, "latency_s", "throughput_ips"),
-        pytest.param(THROUGHPUT_ALONE, "throughput_ips", "latency_s", marks=pytest.mark.deep),
-    ],
+    [(LATENCY_ALONE, "latency_s", "throughput_ips"), (THROUGHPUT_ALONE, "throughput_ips", "latency_s")],
 )
 def test_one_figure_counts_and_the_other_is_never_averaged_in(
     tmp_path: Path, alone: dict[str, Any], kept: str, lost: str
