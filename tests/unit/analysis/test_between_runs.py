@@ -3,7 +3,6 @@ differs."""
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from pathlib import Path
@@ -18,6 +17,7 @@ from pareto.analysis.comparing import between_runs
 from pareto.analysis.comparing.between_runs import DOUBTFUL, Comparison, changes, compare, differences
 from pareto.analysis.runs.load import load
 from pareto.protocol.errors import UserError
+from tests.unit.example_manifest import HOST, MANIFEST, MODEL, SESSION, SWEEP, changed
 from tests.unit.example_run import PAYLOAD_KIB, trials, with_energy, write
 
 Rows = list[dict[str, Any]]
@@ -273,84 +273,51 @@ def test_why_a_front_has_no_interval_and_its_objectives(tmp_path: Path, snapshot
             changes(*both, **wrong)
 
 
-HOST = {"cpu": "Cortex-A76", "governor": "performance", "kernel": "6.1", "torch": "2.13.0", "pid": 20}
-INPUT, MODEL = {"name": "input", "payload_bytes": 8}, ("models", "net")
-MANIFEST: dict[str, Any] = {
-    "pareto": "0.1.0",
-    "sweep": {"trials": 8, "seed": 0, "congestion": None, "edge_cpu": 1.0, "points": ["all"]},
-    "models": {
-        "net": {
-            **{"weights": "imagenet", "weights_digest": "a" * 64, "graph_digest": "b" * 64},
-            "dataset": {"name": "cifar10", "inputs": {"1": {"images": 4, "digest": "c" * 64}}},
-            "points": [INPUT, {"name": "conv", "payload_bytes": 4}],
-        }
-    },
-    "profiles": {"wifi": {"edge_to_server": {"rate_bps": 2e7}, "server_to_edge": {}, "bucket": None}},
-    "testbed": "local: two namespaces",
-    "testbed_hosts": None,
-    "sessions": [
-        {"testbed": {"shaper": "relay"}, "hosts": {"edge": HOST, "server": HOST}, "driver": {"kernel": "6.1"}}
-    ],
-}
-
-
-def changed(*path: Any, value: Any) -> dict[str, Any]:
-    made: dict[str, Any] = json.loads(json.dumps(MANIFEST))
-    inner: Any = made
-    for key in path[:-1]:
-        inner = inner[key]
-    inner[path[-1]] = value
-    return made
-
-
-def told(other: dict[str, Any], first: dict[str, Any] = MANIFEST) -> list[str]:
-    return between_runs.settings(first, other, {"net"}, {"wifi"})
-
-
-SESSION = ("sessions", 0)
-SECOND = {**MANIFEST["sessions"][0], "hosts": {"edge": HOST | {"kernel": "6.2"}, "server": HOST}}
+REAL = {"models__net__weights": "imagenet", "models__net__dataset__name": "cifar10"}
+OTHER_POINT = [MODEL["points"][0], {"name": "relu", "payload_bytes": 4}]
 NEWER = dict.fromkeys(("edge", "server"), HOST | {"kernel": "6.9"})
-DIFFERENCES = {
-    "weights": changed(*MODEL, "weights_digest", value="d" * 64),
-    "graph": changed(*MODEL, "graph_digest", value="d" * 64),
-    "another point": changed(*MODEL, "points", value=[INPUT, {"name": "relu", "payload_bytes": 4}]),
-    "profile": changed("profiles", "wifi", "edge_to_server", value={"rate_bps": 4e7, "loss": 0.01}),
-    "testbed": changed("testbed", value="two hosts"),
-    "shaper": changed(*SESSION, "testbed", "shaper", value="netem"),
-    "cpu": changed(*SESSION, "hosts", "edge", "cpu", value="EPYC"),
-    "governor": changed(*SESSION, "hosts", "edge", "governor", value="powersave"),
-    "driver": changed(*SESSION, "driver", "kernel", value="6.2"),
-    "congestion": changed("sweep", "congestion", value="bbr"),
-    "share of a core": changed("sweep", "edge_cpu", value=0.25),
-    "codecs": changed("sweep", "codecs", value=["none", "int8"]),
-    "version": changed("pareto", value="0.2.0"),
-    "of several sessions": changed("sessions", value=[*MANIFEST["sessions"], SECOND]),
-    "an option that an older version did not have": changed("sweep", "until", value="5%"),
-    "an older version": {"testbed": "local: two namespaces", "sweep": MANIFEST["sweep"]},
-    "several": changed(*SESSION, "hosts", value=NEWER) | {"testbed": "two hosts", "sweep": {"trials": 20}},
-    "no manifest": {},
+SECOND = {**SESSION, "hosts": {"edge": HOST | {"kernel": "6.2"}, "server": HOST}}
+
+
+def told(other: dict[str, Any], first: dict[str, Any] | None = None) -> list[str]:
+    return between_runs.settings(changed(**REAL) if first is None else first, other, {"net"}, {"wifi"})
+
+
+DIFFERENCES: dict[str, dict[str, Any]] = {
+    "weights": {"models__net__weights_digest": "d" * 64},
+    "graph": {"models__net__graph_digest": "d" * 64},
+    "another point": {"models__net__points": OTHER_POINT},
+    "profile": {"profiles__wifi__edge_to_server": {"rate_bps": 4e7, "loss": 0.01}},
+    "testbed": {"testbed": "two hosts"},
+    "shaper": {"sessions__0__testbed__shaper": "netem"},
+    "cpu": {"sessions__0__hosts__edge__cpu": "EPYC"},
+    "governor": {"sessions__0__hosts__edge__governor": "powersave"},
+    "driver": {"sessions__0__driver__kernel": "6.2"},
+    "congestion": {"sessions__0__testbed__congestion_control": "bbr"},
+    "share of a core": {"sweep__edge_cpu": 0.25},
+    "codecs": {"sweep__codecs": ["none", "int8"]},
+    "version": {"pareto": "0.2.0"},
+    "of several sessions": {"sessions": [SESSION, SECOND]},
+    "an option that an older version did not have": {"sweep__until": "5%"},
+    "several": {"sessions__0__hosts": NEWER, "testbed": "two hosts", "sweep__trials": 20},
 }
-ALIKE = [
-    MANIFEST,
-    changed(*SESSION, "hosts", "edge", "pid", value=99),
-    changed("sweep", "points", value=["1", "2"]),
-    changed("models", "other", value={"weights_digest": "e"}),
-    changed("sweep", "codecs", value=["none"]),  # as before there were codecs
-]
+ALIKE: tuple[dict[str, Any], ...] = (
+    *({}, {"sessions__0__hosts__edge__pid": 99}, {"sweep__points": ["1", "2"]}),
+    {"models__other__weights_digest": "e"},
+    {"sweep__codecs": ["none"]},  # as before there were codecs
+)
 
 
 def test_each_setting_that_differs_is_told_doubts_first_and_no_other(snapshot: SnapshotAssertion) -> None:
-    lines = {name: told(other) for name, other in DIFFERENCES.items()}
-    assert lines == snapshot
+    lines = {name: told(changed(**REAL, **other)) for name, other in DIFFERENCES.items()}
+    older = {"testbed": MANIFEST["testbed"], "sweep": SWEEP}
+    assert lines | {"an older version": told(older), "no manifest": told({})} == snapshot
     assert [line.startswith(DOUBTFUL) for line in lines["several"]] == [True, False, False]
-    assert [told(other) for other in ALIKE] == [[]] * len(ALIKE)
+    assert [told(changed(**REAL, **other)) for other in ALIKE] == [[]] * len(ALIKE)
 
 
 def test_another_seed_is_no_doubt(snapshot: SnapshotAssertion) -> None:
-    seeded = [changed(*MODEL, "weights", value="seeded") for _ in range(2)]
-    for number, each in enumerate(seeded):
-        each["models"]["net"]["weights_digest"] = str(number) * 64
-        each["sweep"]["seed"] = number
-    lines = told(*seeded[::-1])
+    first, other = (changed(models__net__weights_digest=digit * 64, sweep__seed=int(digit)) for digit in "01")
+    lines = told(other, first)
     assert not any(line.startswith(DOUBTFUL) for line in lines)
     assert lines == snapshot

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,46 +13,10 @@ from pareto.analysis.fronts.front import front
 from pareto.analysis.naming import USUAL
 from pareto.analysis.runs.comparable import KEY, setups, with_setup
 from pareto.analysis.runs.load import joined, load
+from tests.unit.example_manifest import HOST, MANIFEST, MODEL, changed
 from tests.unit.example_run import trials, write
 
-HOST = {"cpu": "Cortex-A76", "torch": "2.13.0", "device": "cpu", "threads": 1, "hostname": "pi"}
-MODEL = {
-    "weights": "seeded", "weights_digest": "a" * 64, "graph_digest": "b" * 64, "granularity": "block",
-    "input": "float32",
-    "dataset": {"name": "synthetic", "inputs": {"1": {"images": 4, "digest": "c" * 64}}},
-    "points": [{"name": "input", "payload_bytes": 9}, {"name": "output", "payload_bytes": 0}],
-}  # fmt: skip
-PROFILE = {
-    "name": "wifi", "edge_to_server": {"delay_s": 0.1, "rate_bps": 5e6, "trace": None}, "server_to_edge": {},
-}  # fmt: skip
-SWEEP = {
-    "models": ["net", "other"], "netems": ["wifi", "lan"], "trials": 6, "seed": 0, "edge_cpu": 1.0, "threads": None,
-    "congestion": None, "initial_window": None, "slow_start_after_idle": False, "shape_at": "both", "quick": False,
-    "input": "float32", "granularity": "block",
-}  # fmt: skip
-IN_FORCE = {"shaper": "relay", "congestion_control": "cubic", "initial_window_segments": 100}
-MANIFEST: dict[str, Any] = {
-    **{"pareto": "0.1.0", "created_at": "2026-11-21T17:54:27+00:00", "sweep": SWEEP},
-    **{"models": {"net": MODEL, "other": MODEL}, "profiles": {"wifi": PROFILE, "lan": PROFILE}},
-    **{
-        "networks": {"wifi": ["wifi"], "lan": ["lan"]},
-        "testbed": "local: two namespaces on one machine, relay",
-    },
-    "sessions": [{"testbed": IN_FORCE, "hosts": {"edge": HOST, "server": HOST}}],
-}
 KINDS = [(model, netem, 1) for model in ("net", "other") for netem in ("wifi", "lan")]
-
-
-def changed(**at: Any) -> dict[str, Any]:
-    """The manifest with other values: `sweep__edge_cpu=0.25`."""
-    made: dict[str, Any] = json.loads(json.dumps(MANIFEST))
-    for path, value in at.items():
-        inner: Any = made
-        *keys, last = path.split("__")
-        for key in keys:
-            inner = inner[int(key)] if isinstance(inner, list) else inner[key]
-        inner[last] = value
-    return made
 
 
 def labelled(manifests: dict[str, Any], *each: tuple[str, str, str, str, int]) -> tuple[list[str], list[str]]:
