@@ -139,30 +139,29 @@ def test_a_round_is_the_mean_of_its_valid_trials(tmp_path: Path) -> None:
 
 
 def test_it_may_be_on_the_front_of_one_backend_alone(tmp_path: Path) -> None:
+    of_3 = {"tcp": (0.01, 99), "rpc": (0.02, 1)}
     rows = [row for row in trials(rounds=6, noise=0) if row["point"] in (3, 21)]
-    for row in rows:
-        if row["point"] == 3:
-            row["latency_s"], row["throughput_ips"] = (0.01, 99) if row["backend"] == "tcp" else (0.02, 1)
+    for row in rows[::2]:
+        row["latency_s"], row["throughput_ips"] = of_3[row["backend"]]
     found = front(loaded(tmp_path, rows)).set_index(["backend", "point"])
     told = found[["on_fronts_of", "on_backend_front", "on_front", "probability"]].to_numpy().tolist()
     assert dict(zip(found.index, told, strict=True)) == {
-        ("rpc", "3"): ["rpc", True, False, 1.0],
-        ("tcp", "3"): ["tcp", True, True, 1.0],
+        ("rpc", "3"): ["rpc", True, False, 1.0], ("tcp", "3"): ["tcp", True, True, 1.0],
         (NONE, LAST): ["rpc", True, False, 0.0],
-    }
+    }  # fmt: skip
 
 
-@pytest.mark.parametrize("status", ["ok", "invalid"])
-def test_it_is_one_row_also_where_one_side_has_no_valid_trial_of_it(tmp_path: Path, status: str) -> None:
+@pytest.mark.parametrize(("status", "left_out"), [("ok", 0), ("invalid", 6)])
+def test_it_is_one_row_also_where_one_side_has_no_valid_trial_of_it(
+    tmp_path: Path, status: str, left_out: int
+) -> None:
     rows = trials(rounds=6, noise=0.1)
-    for row in rows:
-        if row["backend"] == "rpc" and not row["payload_bytes"]:
-            row["status"] = status
+    for row in rows[43::44]:
+        row["status"] = status
     (one,) = last(front(loaded(tmp_path, rows))).to_dict("records")
-    assert (one["backend"], one["rounds"], one["excluded"]) == (NONE, 6, 0)
-    assert (one["trials"], one["left_out"]) == (12, 0 if status == "ok" else 6)
+    counts = ("backend", "rounds", "excluded", "trials", "left_out", "on_fronts_of")
+    assert [one[name] for name in counts] == [NONE, 6, 0, 12, left_out, "tcp; rpc"]
     assert one["probability"] == one["probability_all"] > 0
-    assert one["on_fronts_of"] == "tcp; rpc"
 
 
 def test_it_bounds_what_each_backend_is_worth(tmp_path: Path) -> None:
@@ -230,49 +229,27 @@ def test_stages_are_pooled_like_their_trials(tmp_path: Path) -> None:
     assert made["compute_s"].sum() == pytest.approx((np.arange(len(stages)) / 7).sum() / 2)
 
 
-def test_a_point_where_nothing_crosses_is_a_row_of_every_codec() -> None:
-    data = codecs(codecs=("none", "int8"), rounds=2, backends=("tcp", "rpc"))
-    every = in_every_codec(data)
-    assert list(every.columns) == [*data.columns, AT_WORK]
-    alone, is_int8 = every["payload_bytes"] == 0, every["codec"] == "int8"
-    assert every[alone].groupby("codec").size().to_dict() == {"none": 4, "int8": 4}
-    assert set(every.loc[alone, AT_WORK]) == {"none"}
-    own, copies = (
-        every[which].drop(columns=AT_WORK).reset_index(drop=True)
-        for which in (~(alone & is_int8), alone & is_int8)
-    )
-    pd.testing.assert_frame_equal(own, data)
-    measured = data[data["payload_bytes"] == 0].reset_index(drop=True)
-    pd.testing.assert_frame_equal(copies.assign(codec="none"), measured)
-    pd.testing.assert_frame_equal(in_every_codec(every), every)
-
-
 def test_no_codec_is_no_condition_of_its_own_where_it_has_no_other_point() -> None:
-    both = pd.concat(
-        [codecs(codecs=("int8", "fp16"), rounds=1), codecs(codecs=("none",), rounds=1, netem="other")],
-        ignore_index=True,
+    lossy, plain = (
+        codecs(codecs=("int8", "fp16"), rounds=1),
+        codecs(codecs=("none",), rounds=1, netem="other"),
     )
-    every = in_every_codec(both)
-    there = every[every["netem"] == "slow"]
-    assert set(there["codec"]) == {"int8", "fp16"}
-    assert there.groupby("codec")["point"].nunique().eq(5).all()
-    assert set(every.loc[every["netem"] == "other", "codec"]) == {"none"}
-    data = codecs(codecs=("none", "int8"), rounds=1)
-    alone = data[data["payload_bytes"] == 0].assign(netem="other")
-    both = in_every_codec(pd.concat([data, alone], ignore_index=True))
-    assert both["netem"].eq("other").sum() == 1, "a profile with no other point keeps it"
+    every = in_every_codec(pd.concat([lossy, plain], ignore_index=True))
+    points = every.groupby(["netem", "codec"])["point"].nunique().to_dict()
+    assert points == {("other", "none"): 5, ("slow", "fp16"): 5, ("slow", "int8"): 5}
+    alone = pd.concat([lossy, plain[plain["payload_bytes"] == 0]], ignore_index=True)
+    assert in_every_codec(alone)["netem"].eq("other").sum() == 1, "a profile with no other point keeps it"
 
 
 def test_a_cell_is_a_row_of_each_codec_that_it_stands_for() -> None:
     data = of_bytes(codecs(codecs=("none", "zstd", "int8"), rounds=2))
     every = in_every_codec(data)
-    first = every[every["point"] == "0"]
-    assert first.groupby("codec")["latency_s"].count().to_dict() == {"none": 2, "zstd": 2, "int8": 2}
-    assert first.groupby("codec")[AT_WORK].unique().map(list).to_dict() == {
-        "none": ["none"], "zstd": ["zstd"], "int8": ["none"],
-    }  # fmt: skip
-    own, copied = (first[first["codec"] == codec]["latency_s"].tolist() for codec in ("none", "int8"))
-    assert own == copied
+    assert list(every.columns) == [*data.columns, AT_WORK]
+    first, last = (every[every["point"] == point].set_index("codec") for point in "04")
+    assert first[AT_WORK].to_dict() == {"none": "none", "zstd": "zstd", "int8": "none"}
+    assert set(last[AT_WORK]) == {"none"}, "nothing is encoded where nothing crosses"
+    for of_point in (first, last):
+        assert of_point.loc["int8", "latency_s"].tolist() == of_point.loc["none", "latency_s"].tolist()
     assert every.groupby("codec").size().eq(2 * 5).all(), "the last point, too, once a round"
     pd.testing.assert_frame_equal(in_every_codec(every), every)
 

@@ -25,7 +25,6 @@ from tests.unit.analysis.test_tables import of_each, printed
 from tests.unit.example_run import trials, with_energy, write
 from tests.unit.refusals import refusal
 
-PNG, PDF = b"\x89PNG", b"%PDF"
 TABLES = Options(figures="none")
 ALWAYS = ("front", "attribution", "payload")
 
@@ -43,37 +42,32 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Findings:
 
 
 def test_files(whole: Findings) -> None:
-    made = whole
-    names = [path.name for path in made.files]
-    assert [name for name in names if name.endswith(".csv") and "-" not in name] == [
-        *(
-            "front.csv",
-            "answers.csv",
-            "hypervolume.csv",
-            "overhead.csv",
-            "paired.csv",
-            "drift.csv",
-            "progress.csv",
-        )
+    names = [path.name for path in whole.files]
+    tables = [name for name in names if name.endswith(".csv") and "-" not in name]
+    assert tables == [
+        f"{name}.csv"
+        for name in ["front", "answers", "hypervolume", "overhead", "paired", "drift", "progress"]
     ]
-    assert names.index("report.html") < names.index("front-mobilenetv2-200ms-5mbit.pdf"), "figures come last"
-    for kind in ALWAYS:
-        stem = f"{kind}-mobilenetv2-200ms-5mbit"
-        assert {f"{stem}.{ext}" for ext in ("pdf", "png", "csv", "txt")} <= set(names), kind
-    assert {f"{kind}-mobilenetv2-200ms-5mbit.tex" for kind in ("front", "paired")} <= set(names)
+    condition = "mobilenetv2-200ms-5mbit"
+    assert names.index("report.html") < names.index(f"front-{condition}.pdf"), "figures come last"
+    assert set(names) >= {
+        f"{kind}-{condition}.{ext}" for kind in ALWAYS for ext in ("pdf", "png", "csv", "txt")
+    }
+    assert set(names) >= {f"{kind}-{condition}.tex" for kind in ("front", "paired")}
     assert len(set(names)) == len(names)
-    assert [note for note in made.notes if "noise floor" not in note] == []
-    assert made.front["rounds"].eq(3).all()
-    written = {str(path.relative_to(made.runs[0].folder)) for path in made.runs[0].folder.rglob("*.*")}
+    assert [note for note in whole.notes if "noise floor" not in note] == []
+    assert whole.front["rounds"].eq(3).all()
+    folder = whole.runs[0].folder
+    written = {str(path.relative_to(folder)) for path in folder.rglob("*.*")}
     assert {name for name in written if not reporting.is_ours(name)} == {
         "trials.csv",
         "manifest.json",
         ".made",
     }
-    contents = {path: path.read_bytes() for path in made.files}
-    assert {content[:4] for path, content in contents.items() if path.suffix == ".pdf"} == {PDF}
-    assert {content[:4] for path, content in contents.items() if path.suffix == ".png"} == {PNG}
-    assert not any(b"Type3" in content for content in contents.values())
+    contents = [(path.suffix, path.read_bytes()) for path in whole.files]
+    for suffix, start in ((".pdf", b"%PDF"), (".png", b"\x89PNG")):
+        assert all(content.startswith(start) for kind, content in contents if kind == suffix)
+    assert not any(b"Type3" in content for _, content in contents)
 
 
 @pytest.mark.parametrize(
@@ -124,17 +118,9 @@ def test_nothing_of_an_earlier_report_stays(whole: Findings, tmp_path: Path) -> 
 
 def test_what_a_report_takes_away_is_not_decided_by_the_folder(tmp_path: Path) -> None:
     run = write(tmp_path / "run", trials(rounds=1)[:2])
-    own = {
-        "stages.csv": ",".join(STAGES.columns) + "\n",
-        "link.csv": ",".join(LINKS.columns) + "\n",
-        ".bashrc": "mine",
-    }
-    own |= {
-        "requests/one.parquet": "data",
-        "figures/mine.png": "",
-        "../elsewhere": "mine",
-        "figures/front-old.png": "",
-    }
+    own = {table.file: ",".join(table.columns) + "\n" for table in (STAGES, LINKS)}
+    others = ".bashrc requests/one.parquet figures/mine.png ../elsewhere figures/front-old.png"
+    own |= dict.fromkeys(others.split(), "")
     for name, content in own.items():
         (run / name).parent.mkdir(exist_ok=True)
         (run / name).write_text(content)
@@ -143,9 +129,8 @@ def test_what_a_report_takes_away_is_not_decided_by_the_folder(tmp_path: Path) -
     (run / ".made").write_text("\n".join(lies))
     report(run, options=TABLES)
     left = {name: (run / name).read_text() for name in own if (run / name).exists()}
-    assert left == {name: text for name, text in own.items() if name != "figures/front-old.png"}, (
-        "by its name"
-    )
+    own.pop("figures/front-old.png")  # ours by its name
+    assert left == own
 
 
 @pytest.mark.parametrize("name", ["front.csv", ".made", "figures", "figures/front-x.png"])
@@ -217,22 +202,13 @@ def test_many_conditions_have_no_figures_each_unless_asked(
     assert made.notes == snapshot
 
 
-def test_a_run_that_failed_throughout_gets_a_note(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
+def test_a_run_without_a_valid_trial_gets_a_note(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     rows = trials(status="failed", reason="worker\nexited", latency_s="", throughput_ips="")
-    two = report(write(tmp_path / "two", [*rows, *(row | {"netem": "wifi"} for row in rows)]), options=TABLES)
-    assert not two.front["on_front"].any()
-    result = report(write(tmp_path / "one", rows))
-    assert [path.name for path in result.files] == [
-        *("front.csv", "answers.csv", "paired.csv", "report.html", "report.md")
-    ]
-    assert not result.front["on_front"].any()
-    assert [*result.verdicts, *result.notes] == snapshot
-
-
-def test_no_trial_yet(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
-    result = report(write(tmp_path, []))
-    assert [path.name for path in result.files] == ["front.csv", "report.html", "report.md"]
-    assert result.notes == snapshot
+    of = {"none": [], "one": rows, "two": [*rows, *(row | {"netem": "wifi"} for row in rows)]}
+    made = {name: report(write(tmp_path / name, each)) for name, each in of.items()}
+    assert not any(found.front["on_front"].any() for found in made.values())
+    said = {name: [*found.verdicts, *found.notes] for name, found in made.items()}
+    assert {name: ([path.name for path in made[name].files], said[name]) for name in made} == snapshot
 
 
 def test_depths_in_flight_get_files_of_their_own(tmp_path: Path) -> None:
