@@ -73,19 +73,16 @@ def test_each_kind_of_sentence_in_words(snapshot: SnapshotAssertion) -> None:
 
 
 def test_an_answer_s_figures_are_measured_and_it_knows_its_condition() -> None:
-    rows = world.trials(noise=0.001)
-    slow, middle, fast = told()
+    rows, answered = world.trials(noise=0.001), told()
     edge_s = rows.loc[(rows["point"] == "4") & (rows["netem"] == "slow"), "latency_s"].median()
-    assert duration(edge_s) in slow
-    gains = re.search(r" (\S+) % .* edge .* (\S+) % .* server; ", middle)
+    assert duration(edge_s) in answered[0]
+    gains = re.search(r" (\S+) % .* edge .* (\S+) % .* server; ", answered[1])
     truth = world.latency_s(world.PROFILES["middle"], "tcp")
-    assert [float(gain) for gain in gains.groups()] == pytest.approx(
-        [100 * (1 - truth[1] / truth[4]), 100 * (1 - truth[1] / truth[0])], abs=0.5
-    )
-    assert [answer.conditions for answer in (slow, middle, fast)] == [
-        (("net", netem, "1", *USUAL.values(), ""),) for netem in world.PROFILES
-    ]
-    assert slow.sure and not told(world.trials(rounds=2, noise=0.001))[0].sure
+    expected = [100 * (1 - truth[1] / truth[other]) for other in (4, 0)]
+    assert [float(gain) for gain in gains.groups()] == pytest.approx(expected, abs=0.5)
+    for answer, netem in zip(answered, world.PROFILES, strict=True):
+        assert answer.conditions == (("net", netem, "1", *USUAL.values(), ""),)
+    assert answered[0].sure and not told(world.trials(rounds=2, noise=0.001))[0].sure
 
 
 def test_a_link_that_changes_or_is_two_by_one_name_has_its_best_point_and_no_prediction() -> None:
@@ -107,10 +104,10 @@ def test_many_conditions_are_cut_off_and_one_without_a_valid_trial_says_so(monke
 
 def test_what_is_likely_is_probable() -> None:
     rows = [world.trials(noise=0.05, seed=seed, backends=("tcp",)) for seed in range(6, 9)]
-    likely = [said for each in rows for said in told(each) if "probably" in said]
-    assert likely
-    for said in likely:
-        assert 0.8 <= float(re.search(r"probably \(sure (\d+) %\) ", said).group(1)) / 100 <= 0.95
+    likely = re.findall(
+        r"probably \(sure (\d+) %\) ", "; ".join(said for each in rows for said in told(each))
+    )
+    assert likely and all(80 <= int(percent) <= 95 for percent in likely)
 
 
 def test_points_that_are_not_feasible_in_the_front_do_not_count(snapshot: SnapshotAssertion) -> None:
@@ -126,11 +123,10 @@ def test_points_that_are_not_feasible_in_the_front_do_not_count(snapshot: Snapsh
 
 def test_a_chain_has_its_best_point_and_no_prediction() -> None:
     rows = world.trials(SLOW, noise=0.001)
-    rows["point"] = rows["point"].map({"0": "0+0", "1": "1+1", "2": "1+3", "3": "3+3", "4": "4+4"})
-    (only,) = told(rows)
-    assert re.fullmatch(r"net at slow: .* edge: (60|59\.9|60\.1) ms", only)
-    (only,) = told(rows, where="edge_s < 50ms")
-    assert "3+3 over tcp" in only
+    rows["point"] = rows["point"].map(dict(zip("01234", ("0+0", "1+1", "1+3", "3+3", "4+4"), strict=True)))
+    (every,), (limited,) = told(rows), told(rows, where="edge_s < 50ms")
+    assert re.fullmatch(r"net at slow: .* edge: (60|59\.9|60\.1) ms", every)
+    assert "3+3 over tcp" in limited
 
 
 def test_medians_over_unlike_rounds_are_no_comparison() -> None:
@@ -147,16 +143,13 @@ def test_medians_over_unlike_rounds_are_no_comparison() -> None:
 SPEED = {"eager": 1.0, "onnx": 0.25, "compile": 0.999}
 
 
-def by_engines(*engines: str, **asked: Any) -> pd.DataFrame:
+def by_engines(*engines: str, profiles: dict[str, Network] = MIDDLE, **asked: Any) -> pd.DataFrame:
     """Trials of engines; onnx computes in a quarter of the time."""
     parts = []
     for seed, engine in enumerate(engines):
-        stages_s = {
-            f"{role}_s": SPEED[of_role(engine, role)] * each
-            for role, each in (("edge", world.EDGE_S), ("server", world.SERVER_S))
-        }
-        usual = {"noise": 0.005, "backends": ("tcp",), "profiles": MIDDLE}
-        parts.append(world.trials(**{**usual, **stages_s, **asked}, seed=seed).assign(engine=engine))
+        edge, server = (SPEED[of_role(engine, role)] for role in ("edge", "server"))
+        known = {"noise": 0.005, "edge_s": edge * world.EDGE_S, "server_s": server * world.SERVER_S, **asked}
+        parts.append(world.trials(profiles, backends=("tcp",), seed=seed, **known).assign(engine=engine))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -240,9 +233,8 @@ def test_nothing_is_said_of_a_codec_without_a_valid_trial_in_a_network() -> None
         return [line for line in lines if f"at {netem}" in line]
 
     lost = quick & rows["codec"].eq("int8") & crossing
-    assert said(lost, "quick")
-    for line in said(lost, "quick"):
-        assert "int8" not in line and "among the points measured here" in line
+    (line,) = said(lost, "quick")
+    assert "int8" not in line and "among the points measured here" in line
     assert not any("among" in line for line in said(lost, "slow"))
     assert not said(quick & (rows["codec"].eq("none") | ~crossing), "quick"), "nothing to compare with"
     off = rows[rows["netem"].eq("slow")].head(1).assign(codec="int8", point="7", payload_bytes=1e5)
@@ -268,8 +260,8 @@ def test_each_codec_s_answer_says_what_it_costs_by_what_crosses() -> None:
     lines = told(coded.measured(), coded.PROFILES)
     of_int8 = [line for line in lines if "codec int8" in line]
     assert len(of_int8) == 2
-    for words in ("agreement 98.5 %", "less than all on the edge"):  # it is every codec's rival
-        assert all(words in line for line in of_int8)
+    # All on the edge is every codec's rival.
+    assert all("agreement 98.5 %" in line and "less than all on the edge" in line for line in of_int8)
     assert not any("agreement" in line for line in lines if "codec" not in line)
 
 

@@ -130,17 +130,13 @@ def test_a_profile_whose_units_take_no_time_is_compared_with_nothing() -> None:
     frame = compared(measured(["0", "2", "6"]), [NOTHING], [manifest()])
     assert "6" not in set(frame["point"])
     assert all(line for line in sentences(frame))
+    assert np.isnan(Errors.of(np.array([np.nan]))).all()
 
 
 @pytest.mark.parametrize(
     "other",
-    [
-        {"models": {}},
-        {"models": {"net": {"graph_digest": "another"}}},
-        {"simulated": True},
-        {"sweep": {"edge_cpu": 0.25}},
-    ],
-)
+    [{"models": {}}, {"models": {"net": {"graph_digest": "x"}}}, {"simulated": True}, {"sweep": {"edge_cpu": 0.25}}],
+)  # fmt: skip
 def test_a_profile_of_something_else_is_left_out_and_that_is_said(
     other: dict[str, Any], snapshot: SnapshotAssertion
 ) -> None:
@@ -148,15 +144,14 @@ def test_a_profile_of_something_else_is_left_out_and_that_is_said(
     another = manifest() | other
     assert compared(measured(["2"]), [profile()], [another]).empty
     assert list(unused([profile()], [another])) == snapshot
+    engines = [manifest(engines=["eager", *others]) for others in ([], ["onnx", "compile"])]
+    none, (line,) = (list(unused([profile()], [each])) for each in engines)
+    assert not none and "onnx, compile are not compared" in line
 
 
 def test_errors_are_said_for_each_condition(snapshot: SnapshotAssertion) -> None:
     rows = pd.concat([measured(["0", "2", "6"]), measured(["2", "6"], "fast", off=1.5)])
     assert list(sentences(compared(rows, [profile()], [manifest()]))) == snapshot
-
-
-def test_errors_of_nothing_are_not_known() -> None:
-    assert np.isnan(Errors.of(np.array([np.nan]))).all()
 
 
 def test_profiles_in_a_runs_folder_are_found_and_links_are_not_followed(tmp_path: Path) -> None:
@@ -166,9 +161,3 @@ def test_profiles_in_a_runs_folder_are_found_and_links_are_not_followed(tmp_path
     (tmp_path / "elsewhere").mkdir()
     (run / "profiles" / "two").symlink_to(tmp_path / "elsewhere")
     assert list(in_run(run)) == [run / "profiles" / "one"]
-
-
-def test_points_of_engines_are_said_to_be_left_out() -> None:
-    (line,) = unused([profile()], [manifest(engines=["eager", "onnx", "compile"])])
-    assert "onnx, compile are not compared" in line
-    assert list(unused([profile()], [manifest(engines=["eager"])])) == []

@@ -16,7 +16,7 @@ from pareto.analysis.fronts.front import COLUMNS, front
 from pareto.analysis.fronts.objectives import DEFAULT, OBJECTIVES, chosen
 from pareto.analysis.runs.load import load, stages
 from pareto.protocol.errors import UserError
-from tests.unit import example_chain, example_run
+from tests.unit import example_chain
 from tests.unit.analysis.test_indicators import brute_force
 from tests.unit.example_run import PAYLOAD_KIB, trials, with_energy, write
 
@@ -97,21 +97,16 @@ def test_medians_and_the_front_of_three(tmp_path: Path) -> None:
 
 def test_conditions_decide_for_themselves(tmp_path: Path) -> None:
     """A missing server sensor says nothing about another batch size, and all about the other backend's points."""
-    rows = with_energy(trials(rounds=1)) + with_energy(trials(rounds=1, batch_size=8), server=False)
     lacking = with_energy(trials(rounds=1, netem="lacking"))
-    for row in lacking:
-        if row["backend"] == "rpc" and row["point"] == 3:
-            row["server_energy_j"] = ""
-    found = analysed(tmp_path, rows + lacking + trials(rounds=1, netem="other")).groupby(
-        ["netem", "batch_size"]
-    )
-    assert found["energy_of"].unique().map(list).to_dict() == {
-        ("200ms-5mbit", 1): ["edge + server"],
-        ("200ms-5mbit", 8): ["edge"],
-        ("lacking", 1): ["edge"],
-        ("other", 1): [""],
-    }
-    assert found["on_energy_front"].any().tolist() == [True, True, True, False]
+    lacking[25]["server_energy_j"] = ""
+    rows = with_energy(trials(rounds=1)) + with_energy(trials(rounds=1, batch_size=8), server=False)
+    found = analysed(tmp_path, rows + lacking + trials(rounds=1, netem="other"))
+    of = found.groupby(["netem", "batch_size"])
+    assert of["energy_of"].unique().map(list).to_dict() == {
+        ("200ms-5mbit", 1): ["edge + server"], ("200ms-5mbit", 8): ["edge"],
+        ("lacking", 1): ["edge"], ("other", 1): [""],
+    }  # fmt: skip
+    assert of["on_energy_front"].any().tolist() == [True, True, True, False]
 
 
 def test_a_server_is_not_charged_with_what_it_draws_anyway(
@@ -175,29 +170,17 @@ def test_the_hosts_between_are_charged_too(tmp_path: Path, snapshot: SnapshotAss
 def test_the_caption_says_whose_energy_it_is(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     both = analysed(tmp_path / "both", with_energy(trials(rounds=1)))
     edge = analysed(tmp_path / "edge", with_energy(trials(rounds=1), server=False))
-    assert [
-        note(both, IDLE),
-        note(both[both["point"] != str(LAST)], {}),
-        note(edge, IDLE),
-        note(both.assign(energy_of="server"), IDLE),
-    ] == snapshot
+    asked = both[both["point"] != str(LAST)]
+    notes = [note(both, IDLE), note(asked, {}), note(edge, IDLE), note(both.assign(energy_of="server"), IDLE)]
+    assert notes == snapshot
 
 
-@pytest.mark.parametrize(
-    ("manifest", "text"),
-    [
-        (
-            {"sessions": [{"hosts": {"edge": {"idle_power_w": watts}}} for watts in (2.7, 10, 2.5)]},
-            " (edge 2.5\N{EN DASH}10 W)",
-        ),
-        ({"sessions": [{"hosts": {"edge": {"idle_power_w": None}, "server": {}}}, {}]}, ""),
-        ({"sessions": [None, {"hosts": ["edge"]}]}, ""),
-        ({"sessions": {}}, ""),
-    ],
-)
-def test_idle_power_as_far_as_the_manifest_knows_it(manifest: dict[str, Any], text: str) -> None:
+def test_idle_power_as_far_as_the_manifest_knows_it() -> None:
     rows = pd.DataFrame({"energy_of": ["edge"], "point": ["0"], "server_s": [NAN]})
-    assert note(rows, manifest) == f"{note(rows, {})[:-1]}{text}."
+    known = [{"hosts": {"edge": {"idle_power_w": watts}}} for watts in (2.7, 10, 2.5)]
+    unknown = [{"hosts": {"edge": {"idle_power_w": None}, "server": {}}}, {}]
+    for sessions, text in ((known, " (edge 2.5\N{EN DASH}10 W)"), (unknown, "")):
+        assert note(rows, {"sessions": sessions}) == f"{note(rows, {})[:-1]}{text}."
 
 
 def test_every_objective_is_a_column_of_the_front() -> None:
@@ -218,7 +201,7 @@ def test_what_cannot_be_chosen(snapshot: SnapshotAssertion) -> None:
 
 def test_an_objective_that_no_point_has_is_said(tmp_path: Path) -> None:
     columns = dict.fromkeys(("latency_p95_s", "loaded_latency_p95_s", "edge_energy_j", "server_energy_j"), "")
-    run = example_run.write(tmp_path, [row | columns for row in example_run.trials(rounds=2)])
+    run = write(tmp_path, trials(rounds=2, **columns))
     said = r"--objectives \S+: no point of these runs has it \(.+\): choose others"
     for objectives in (("p95", "throughput"), ("latency", "energy"), ("loaded-p95", "latency")):
         with pytest.raises(UserError, match=said):

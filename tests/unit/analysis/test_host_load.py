@@ -19,14 +19,11 @@ from pareto.trial.faults import MATTERS
 from tests.unit import example_chain
 
 Frames = tuple[pd.DataFrame, pd.DataFrame]
-QUIET = {
-    **{
-        f"{host}_{what}_percent": 2.0
-        for host in host_load.HOSTS
-        for what in ("others", "steal", "wait", "core")
-    },
-    **{"edge_slowdown": 1.1, "server_slowdown": 1.05, "full_cores": "", "strangers_percent": 2.0},
-}
+PERCENT = [
+    f"{host}_{what}_percent" for host in host_load.HOSTS for what in ("others", "steal", "wait", "core")
+]
+QUIET = dict.fromkeys([*PERCENT, "strangers_percent"], 2.0)
+QUIET |= {"edge_slowdown": 1.1, "server_slowdown": 1.05, "full_cores": ""}
 
 
 def run(folder: Path) -> Joined:
@@ -93,14 +90,10 @@ def test_another_engine_or_allocator_is_no_host_that_changed(
     frames: Frames, column: str, usual: str, other: str
 ) -> None:
     trials, stages = frames
-    later = stages["round"] == stages["round"].max()
+    later, last = (each["round"] == each["round"].max() for each in (stages, trials))
     stages.loc[later, "baseline_s"] /= 2
-    last = trials["round"].eq(trials["round"].max())
-    for name, host, lines in (
-        (other, "server", 0),
-        (f"edge={other}", "edge", 0),
-        (f"edge={other}", "server", 1),
-    ):
+    edge = f"edge={other}"
+    for name, host, lines in ((other, "server", 0), (edge, "edge", 0), (edge, "server", 1)):
         of_stages, of_trials = (each.map({True: name, False: usual}) for each in (later, last))
         told = stages[stages["host"] == host].assign(**{column: of_stages})
         assert len(doubts(trials.assign(**{column: of_trials}), told)) == lines
@@ -119,12 +112,10 @@ def test_cells_that_the_cores_hold_back_are_counted(frames: Frames, snapshot: Sn
     assert [list(host_load.full_cores(each, shared=shared)) for each, shared in every] == snapshot
 
 
+LOSSY = {"edge_to_server": {"loss": 0.01}}
 MANIFEST = {
     "networks": {"wifi": ["wifi"], "lossy": ["wifi", "lossy"]},
-    "profiles": {
-        "wifi": {"edge_to_server": {"delay_s": 0.01}, "bucket": None},
-        "lossy": {"edge_to_server": {"loss": 0.01}},
-    },
+    "profiles": {"wifi": {"edge_to_server": {"delay_s": 0.01}, "bucket": None}, "lossy": LOSSY},
 }
 
 
@@ -149,8 +140,5 @@ def test_hosts_on_one_core_are_told_once(snapshot: SnapshotAssertion) -> None:
     session = {"testbed": {"kind": "local", "on_one_core": [["edge", "server"]]}}
     assert list(map(str, host_load.on_one_core([{"sessions": [session, session]}]))) == snapshot
     assert list(host_load.on_one_core([{}, {"sessions": [{"testbed": {"on_one_core": []}}, {}]}])) == []
-
-
-def test_only_the_local_testbed_is_one_machine_with_the_harness() -> None:
     for testbed, one in (("local", True), ("lab.yaml", False)):
-        assert on_one_machine([{"sweep": {"testbed": testbed}}]) is one
+        assert on_one_machine([{"sweep": {"testbed": testbed}}]) is one, "the local one alone is this machine"

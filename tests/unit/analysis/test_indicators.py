@@ -85,20 +85,18 @@ def test_staircase_is_the_boundary_of_what_is_attained() -> None:
         if not on_front.any():
             assert len(x) == len(y) == 0
             continue
-        assert (np.diff(x) >= 0).all()
-        assert (np.diff(y) >= 0).all()
-        assert ((np.diff(x) == 0) ^ (np.diff(y) == 0)).all(), "every edge is horizontal or vertical"
+        steps = np.diff([x, y])
+        assert (steps >= 0).all() and ((steps == 0).sum(axis=0) == 1).all(), "each is horizontal or vertical"
         assert (x[-1], y[0]) == (10, 0)
-        corners = set(zip(x, y, strict=True))
-        assert corners >= set(zip(latency[on_front], throughput[on_front], strict=True))
+        assert {*zip(x, y, strict=True)} >= {*zip(latency[on_front], throughput[on_front], strict=True)}
         # Beside the vertices, at any latency, the boundary is the best throughput attained by then.
         for at in np.arange(0.5, 10):
             attained = np.max(throughput[on_front & (latency <= at)], initial=0)
-            drawn = np.max(y[x <= at], initial=0)
-            assert drawn == attained
+            assert np.max(y[x <= at], initial=0) == attained
         assert not any((throughput > np.interp(latency, x, y)) & ~on_front & ~np.isin(latency, x))
 
 
+CORNERS = ["latency_s", "throughput_ips"]
 PLANE = chosen(("latency", "throughput"))
 
 
@@ -191,18 +189,24 @@ def test_the_reference_is_said(snapshot: SnapshotAssertion) -> None:
     assert hypervolumes(trials(*np.ones((2, 1, 1, 2))).assign(status="failed")).empty
 
 
-def test_an_interval_needs_six_rounds_of_every_point_on_the_front() -> None:
+def test_an_interval_needs_six_rounds_of_every_point_on_the_front_and_so_does_a_band() -> None:
     *_, latency, throughput = tradeoffs(1, 6, 6, noise=0.01, common=0.0, seed=1)
     data = trials(latency, throughput)
     enough = hypervolumes(data)
     assert enough["rounds"].tolist() == [6, 6]
     assert (enough["hypervolume_low"] < enough["hypervolume"]).all()
     assert (enough["hypervolume_high"] > enough["hypervolume"]).all()
+    assert not attainment(data).empty
     quickest = str(np.argmin(np.median(latency[0], axis=0)))
-    missing = hypervolumes(data[~((data["point"] == quickest) & (data["round"] == 2))])
-    assert missing["rounds"].tolist() == [5, 5]
-    assert missing[["hypervolume_low", "hypervolume_high"]].isna().all(axis=None)
-    assert missing["hypervolume"].notna().all()
+    for few in (data[data["round"] < 5], data[~((data["point"] == quickest) & (data["round"] == 2))]):
+        missing = hypervolumes(few)
+        assert missing["rounds"].tolist() == [5, 5]
+        assert missing[["hypervolume_low", "hypervolume_high"]].isna().all(axis=None)
+        assert missing["hypervolume"].notna().all()
+        assert attainment(few).empty
+    for none in (data.assign(status="failed"), data.iloc[:0]):
+        assert list(attainment(none)) == [*CONDITION, "backend", "percent", *CORNERS]
+    assert attainment(data, where="latency_s < 0").empty
 
 
 def test_the_interval_holds_the_true_hypervolume() -> None:
@@ -220,9 +224,6 @@ def test_the_interval_holds_the_true_hypervolume() -> None:
     assert widths.mean() < 0.5 * np.mean(truth), "not so wide that it holds anything"
 
 
-CORNERS = ["latency_s", "throughput_ips"]
-
-
 def attained(corners: Floats, at: Floats) -> bool:
     """Whether one of some (latency, throughput) equals or beats a place. NaN does not."""
     return bool(((corners[:, 0] <= at[0]) & (corners[:, 1] >= at[1])).any())
@@ -234,8 +235,7 @@ def test_surfaces_are_what_so_many_of_the_resampled_fronts_attain(limited: bool)
     data = trials(latency, throughput, ["tcp", "rpc"])
     # The quickest point alone, in about half of the resamples.
     where = f"latency_s <= {np.median(latency[0], axis=0).min()}" if limited else ""
-    band = attainment(data, where=where)
-    assert list(band.columns) == [*CONDITION, "backend", "percent", *CORNERS]
+    band = attainment(data, where=where).set_index(["backend", "percent"])[CORNERS]
     drawn = next(draws.prepared(data, ("latency", "throughput"), where, 400).draws)
     rng = np.random.default_rng(0)
     decided = []
@@ -244,16 +244,12 @@ def test_surfaces_are_what_so_many_of_the_resampled_fronts_attain(limited: bool)
         for at in np.exp(rng.uniform(-0.2, 1.2, (15, 2))):
             share = 100 * np.mean([attained(corners, at) for corners in sets])
             for percent in PERCENT:
-                surface = band[(band["backend"] == backend) & (band["percent"] == percent)]
+                surface = band[band.index == (backend, percent)].to_numpy()
                 decided.append(share >= percent)
-                assert attained(surface[CORNERS].to_numpy(), at) == decided[-1], (
-                    backend,
-                    percent,
-                    share,
-                )
+                assert attained(surface, at) == decided[-1], (backend, percent, share)
     assert 0.05 < np.mean(decided) < 0.9
-    if limited:
-        assert np.isnan(drawn.admitted).all(axis=(1, 2)).any(), "in some resamples nothing is feasible"
+    # Where it is limited, in some resamples nothing is feasible.
+    assert np.isnan(drawn.admitted).all(axis=(1, 2)).any() == limited
 
 
 def test_corners_are_in_order_none_is_dominated_and_without_noise_they_are_the_front() -> None:
@@ -286,15 +282,3 @@ def test_the_band_holds_the_true_front_in_nine_of_ten_cases() -> None:
 def _best(corners: Floats, latency_s: float) -> float:
     """The throughput attained at a latency."""
     return float(corners[corners[:, 0] <= latency_s, 1].max(initial=0))
-
-
-def test_too_few_rounds_have_no_band() -> None:
-    *_, latency, throughput = tradeoffs(1, 6, 5, noise=0.02, common=1.0, seed=7)
-    data = trials(latency, throughput)
-    assert not attainment(data).empty
-    assert attainment(data[data["round"] < 5]).empty
-    quickest = str(np.argmin(np.median(latency[0], axis=0)))
-    assert attainment(data[~((data["point"] == quickest) & (data["round"] == 1))]).empty
-    assert attainment(data.assign(status="failed")).empty
-    assert attainment(data, where="latency_s < 0").empty
-    assert list(attainment(data.iloc[:0]).columns) == [*CONDITION, "backend", "percent", *CORNERS]

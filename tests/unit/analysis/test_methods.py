@@ -81,12 +81,15 @@ def test_whose_allocator_was_measured(
     assert ("2.28" in str(said[0])) == ("tuned" in allocators)
 
 
-def test_says_no_more_than_is_known(tmp_path: Path) -> None:
+def test_says_no_more_than_is_known_and_in_lines_that_nothing_breaks(tmp_path: Path) -> None:
     runs = joined(write(tmp_path, trials(rounds=2)))
     (tmp_path / "manifest.json").unlink()
-    for text in (methods(runs), methods(joined(tmp_path))):
+    known = {"models": {"mobilenetv2": {"input_shape": {"a": 1}}}, "pareto": ["x\n\x1b"]}
+    for text in (methods(runs), methods(joined(tmp_path)), told(tmp_path / "odd", **known)):
         assert "None" not in text
         assert "interval of" not in text, "there are none with two rounds"
+        assert "\x1b" not in text
+    assert len(text.split("\n\n")) == 6
     assert commands(joined(tmp_path)) == []
     assert made([{}]) == ""
 
@@ -110,24 +113,15 @@ def test_what_differs_between_runs_stands_beside_each_other() -> None:
     assert made(both) == expected
 
 
-@pytest.mark.parametrize(
-    "hostile", [{"models": {"mobilenetv2": {"input_shape": {"a": 1}}}}, {"pareto": ["x\n\x1b"]}]
-)
-def test_a_manifest_of_anything_breaks_no_line(tmp_path: Path, hostile: dict[str, Any]) -> None:
-    text = told(tmp_path, **hostile)
-    assert "\x1b" not in text
-    assert len(text.split("\n\n")) == 6
-
-
 def test_the_version_and_the_title_are_the_same_everywhere() -> None:
-    cited = (REPOSITORY / "CITATION.cff").read_text()
-    (version,) = re.findall(r"^version: (.*)$", cited, re.MULTILINE)
+    cited, entry, changes = (
+        (REPOSITORY / name).read_text() for name in ("CITATION.cff", "docs/citing.md", "CHANGELOG.md")
+    )
+    version, title = (
+        re.findall(rf'^{key}: "?(.*?)"?$', cited, re.MULTILINE)[0] for key in ("version", "title")
+    )
     assert version == pareto.__version__
-    entry = (REPOSITORY / "docs" / "citing.md").read_text()
-    (title,) = re.findall(r'^title: "(.*)"$', cited, re.MULTILINE)
-    assert f"title = {{{title}}}" in entry
-    assert f"version = {{{pareto.__version__}}}" in entry
-    changes = (REPOSITORY / "CHANGELOG.md").read_text()
+    assert f"title = {{{title}}}" in entry and f"version = {{{version}}}" in entry
     assert re.search(rf"^## {re.escape(version)}\b", changes, re.MULTILINE)
 
 
@@ -170,28 +164,20 @@ def test_an_option_of_another_type_is_left_out_and_all_that_is_written_fits(
 def test_only_what_is_of_another_type_is_left_out(tmp_path: Path) -> None:
     host = {"cpu": "ARM", "memory_bytes": "much", "idle_power_w": None, "threads": True}
     links = {"edge-server": {"rtt_s": 0.1, "rate_bps": "fast"}}
-    made = {
-        "testbed": "two hosts",
+    fine = {"testbed": "two hosts", "newer": [[[1]]]}
+    made = fine | {
         "sweep": {"tolerance": "wide", "rtt_floor": 0.002, "images": 16},
         "networks": {"wifi": ["wifi"], "lan": None, "lte": "lte"},
         "models": {"net": {"points": [{"payload_bytes": 4}, 7, {"payload_bytes": []}]}, "other": 3},
         "sessions": [{"hosts": {"edge": host, "server": []}, "bare_links": links}, 5],
-        "newer": [[[1]]],
     }
+    edge, bare = {"cpu": "ARM", "idle_power_w": None}, {"edge-server": {"rtt_s": 0.1}}
     found, (note,) = read_manifest(written(tmp_path, made))
-    assert found == {
-        "testbed": "two hosts",
-        "sweep": {"rtt_floor": 0.002, "images": 16},
-        "networks": {"wifi": ["wifi"]},
+    assert found == fine | {
+        "sweep": {"rtt_floor": 0.002, "images": 16}, "networks": {"wifi": ["wifi"]},
         "models": {"net": {"points": [{"payload_bytes": 4}, {}]}},
-        "sessions": [
-            {
-                "hosts": {"edge": {"cpu": "ARM", "idle_power_w": None}},
-                "bare_links": {"edge-server": {"rtt_s": 0.1}},
-            }
-        ],
-        "newer": [[[1]]],
-    }
+        "sessions": [{"hosts": {"edge": edge}, "bare_links": bare}],
+    }  # fmt: skip
     assert "sweep.tolerance, networks.lte, models.net.points[1] and 7 more" in note
 
 

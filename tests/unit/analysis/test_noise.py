@@ -32,26 +32,16 @@ AA = ("tcp:a", "tcp:b")
 
 
 def run(
-    seed: int,
-    *,
-    offset: float,
-    noise: float = 0.02,
-    rounds: int = 6,
-    points: int = 8,
-    names: tuple[str, ...] = AA,
-) -> pd.DataFrame:
+    seed: int, *, offset: float, noise: float = 0.02, rounds: int = 6, points: int = 8, names: tuple[str, ...] = AA
+) -> pd.DataFrame:  # fmt: skip
     """Points that trade latency for throughput, under two names: an offset of its own for each cell in all rounds."""
     rng = np.random.default_rng(seed)
-    along = np.repeat(np.linspace(0, 1, points), 2)
-    measured = []
-    for _ in range(2):
-        lasting = offset * rng.standard_normal((1, 1, 2 * points))
-        common = 0.05 * rng.standard_normal((1, rounds, 1))
-        measured.append(
-            np.exp(along + lasting + common + noise * rng.standard_normal((1, rounds, 2 * points)))
-        )
-    data = trials(*measured, names)
-    return data.assign(payload_bytes=1000.0, latency_bound_s=0.1)
+    along, cells = np.repeat(np.linspace(0, 1, points), 2), 2 * points
+    logs = [
+        along + sum(size * rng.standard_normal(of) for size, of in parts)
+        for parts in [((offset, (1, 1, cells)), (0.05, (1, rounds, 1)), (noise, (1, rounds, cells)))] * 2
+    ]
+    return trials(*np.exp(logs), names).assign(payload_bytes=1000.0, latency_bound_s=0.1)
 
 
 KEY = ("m", "eager", "0", "tuned", "")
@@ -81,8 +71,7 @@ def test_two_names_of_one_thing_are_not_told_apart_on_a_front() -> None:
     for seed in range(3):
         rows = front(run(seed, offset=0.03)).pivot(index="point", columns="backend", values="probability_all")
         apart.append((rows["tcp:a"] - rows["tcp:b"]).abs().max())
-    assert np.nanmax(apart) < 0.75
-    assert np.nanmedian(apart) < 0.5
+    assert np.nanmax(apart) < 0.75 and np.nanmedian(apart) < 0.5
 
 
 def test_no_verdict_on_what_identical_treatments_differ_by() -> None:
@@ -103,23 +92,17 @@ def test_no_verdict_on_what_identical_treatments_differ_by() -> None:
 
 
 def measured(
-    runs: int,
-    starts: int,
-    rounds: int,
-    spreads: tuple[float, ...] = (0.1, 0.1, 0.1),
-    cells: int = 40,
-    seed: int = 0,
+    runs: int, starts: int, rounds: int, spreads: tuple[float, ...] = (0.1, 0.1, 0.1), seed: int = 0
 ) -> pd.DataFrame:
-    """Of so many rounds for each start, so many starts in each run; spreads: of runs, starts, rounds."""
+    """40 cells of so many rounds for each start, so many starts in each run; spreads: of runs, starts, rounds."""
     rng = np.random.default_rng(seed)
-    shape = (runs, starts, rounds, cells)
-    parts = ((runs, 1, 1, cells), (runs, starts, 1, cells), shape)
+    parts = ((runs, 1, 1, 40), (runs, starts, 1, 40), (runs, starts, rounds, 40))
     logs = sum(spread * rng.standard_normal(of) for spread, of in zip(spreads, parts, strict=True))
-    data = trials(np.exp(logs).reshape(1, -1, cells), np.ones((1, runs * starts * rounds, cells)))
+    latency = np.exp(logs).reshape(1, -1, 40)
+    data = trials(latency, np.ones_like(latency))
     number = data["round"].to_numpy()
-    return data.assign(
-        run=[f"run {n}" for n in number // (starts * rounds)], restart=1.0 + number // rounds % starts
-    )
+    run = [f"run {n}" for n in number // (starts * rounds)]
+    return data.assign(run=run, restart=1.0 + number // rounds % starts)
 
 
 def test_each_level_is_what_was_put_in() -> None:

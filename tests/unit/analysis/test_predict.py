@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from pareto.analysis.advice.crossovers import RATES_BPS, Crossover, crossovers, pays
-from pareto.analysis.advice.observed import NEEDED, Observed, observe
+from pareto.analysis.advice.observed import Observed, observe
 from pareto.analysis.advice.predict import Validation, on_grid, predictor, validate
 from pareto.analysis.advice.ranking import best_shares, ranking
 from pareto.analysis.advice.workload import Workload
@@ -46,10 +46,6 @@ def test_every_trial_has_its_round_and_cell_and_those_where_nothing_crosses_are_
     repeated = expected.index.get_level_values("backend") != "none"
     assert (of_all["size"] == expected["size"])[repeated].all()
     assert sorted(made.loc[made["point"].eq("1"), "repeat"].unique()) == [0, 1]
-
-
-def test_advice_looks_at_few_of_the_columns() -> None:
-    assert list(world.workload(world.trials().assign(retransmits=1.0)).rows) == NEEDED
 
 
 def test_very_many_rounds_are_taken_several_together() -> None:
@@ -232,13 +228,12 @@ def test_crossovers_are_those_of_the_closed_form(network, objective, along, upwa
     assert not [each for each in found if each.along == along and each.upwards != upwards]
 
 
-def test_beyond_the_measured_profiles_it_is_extrapolated() -> None:
+def test_beyond_the_measured_profiles_it_is_extrapolated_and_nothing_is_found_where_nothing_is_better() -> (
+    None
+):
     of = world.observed(noise=0.0)
     assert not one(found_in(of, NEAR), "rate", True).extrapolated
     assert one(found_in(of, NEAR, "latency", "fast"), "rate", True).extrapolated
-
-
-def test_where_nothing_is_ever_better_nothing_is_found() -> None:
     for slower, network in ((0.01, Network(0.05, 5e6)), (1e6, Network(0.001, 1e9))):
         assert found_in(world.observed(noise=0.0, edge_s=world.EDGE_S * slower), network) == []
 

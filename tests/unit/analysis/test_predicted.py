@@ -90,20 +90,10 @@ def test_among_so_many_splits_that_nobody_can_try_each_none_of_those_tried_domin
         assert not ((latency_s < split_s * (1 - 1e-9)) & (ips > split_ips * (1 + 1e-9))).any()
 
 
-def test_where_one_figure_is_the_same_the_better_other_one_is_kept() -> None:
-    assert pareto(np.array([2.0, 1.0, 1.0, 3.0, 1.0]), np.array([5.0, 4.0, 5.0, 5.0, 5.0])).tolist() == [2]
-    assert pareto(np.empty(0), np.empty(0)).tolist() == []
-
-
 def test_a_host_that_never_ends_gets_nothing() -> None:
     of = chain(3, 10)
     of.segments_s[1][np.tri(11, k=-1, dtype=bool).T] = 1e6
     assert (of.stages_s(front(of))[:, 1] == 0).all()
-
-
-def test_the_even_split_gives_each_host_as_many_units() -> None:
-    assert even(chain(4, 12)).tolist() == [[3, 6, 9]]
-    assert even(chain(8, 4)).tolist() == [[0, 1, 2, 2, 2, 3, 4]], "more hosts than units: some only forward"
 
 
 SLOW_BUT_AT_9 = np.append(np.where(np.arange(20) == 9, 0.008, 8.0), 0.0)
@@ -127,10 +117,15 @@ def test_the_greedy_rule_balances_stages_near_the_even_split_and_sends_less_over
 
 
 @pytest.mark.parametrize(("hosts", "units"), [(4, 3), (4, 4), (5, 6), (8, 40)])
-def test_the_greedy_rule_gives_each_host_a_unit_where_it_can(hosts: int, units: int) -> None:
-    split = greedy(chain(hosts, units))[0]
-    assert len(split) == hosts - 1
-    assert (np.diff([0, *split, units]) > -(units < hosts)).all()
+def test_the_rules_give_each_host_a_unit_where_they_can_and_the_even_one_as_many(
+    hosts: int, units: int
+) -> None:
+    """With more hosts than units some only forward."""
+    for rule in (greedy, even):
+        (split,) = rule(chain(hosts, units))
+        assert len(split) == hosts - 1
+        assert (np.diff([0, *split, units]) > -(units < hosts)).all()
+    assert np.ptp(np.diff([0, *split, units])) <= 1
 
 
 def case(*networks: Network, **asked: Any) -> Case:
@@ -208,11 +203,14 @@ def test_each_rule_has_a_row_and_what_crosses_nothing_no_backend() -> None:
     assert not {"greedy", "even"} & set(rows["chosen_by"])
 
 
-def test_a_split_is_behind_one_that_dominates_it() -> None:
+def test_what_dominates_and_how_far_a_split_is_behind() -> None:
+    latency_s, ips = np.array([2.0, 1.0, 1.0, 3.0, 1.0]), np.array([5.0, 4.0, 5.0, 5.0, 5.0])
+    assert pareto(latency_s, ips).tolist() == [2], "where one figure is the same the better other one is kept"
+    assert pareto(np.empty(0), np.empty(0)).tolist() == []
     front = pd.DataFrame({"latency_s": [1.0, 2.0, 4.0], "throughput_ips": [1.0, 10.0, 20.0]})
-    assert behind({"latency_s": 3.0, "throughput_ips": 8.0}, front) == pytest.approx((0.5, 0.2))
-    assert behind({"latency_s": 2.0, "throughput_ips": 10.0}, front) == (0, 0)
-    assert behind({"latency_s": 0.5, "throughput_ips": 0.1}, front) == (0, 0)
+    for split_s, split_ips, share in ((3.0, 8.0, (0.5, 0.2)), (2.0, 10.0, (0, 0)), (0.5, 0.1, (0, 0))):
+        found = behind({"latency_s": split_s, "throughput_ips": split_ips}, front)
+        assert found == pytest.approx(share)
 
 
 @pytest.mark.parametrize("hosts", [2, 3])
@@ -225,13 +223,9 @@ def test_the_table_and_its_sentences(hosts: int, snapshot: SnapshotAssertion) ->
 
 def test_of_a_long_front_some_splits_are_shown() -> None:
     rows = predicted(profile(), ["tcp"], case(NEAR))
-    first = rows[rows["chosen_by"] == FRONT].head(1)
-    long = pd.concat([*[first] * 40, rows[rows["chosen_by"] != FRONT]], ignore_index=True)
-    long.loc[:39, "point"] = [f"{number:04}" for number in range(40)]
-    shown = text(long)
-    assert "12 of the front's 40" in shown
-    assert "0000" in shown
-    assert "0039" in shown
+    first, others = rows[rows["chosen_by"] == FRONT].head(1), rows[rows["chosen_by"] != FRONT]
+    shown = text(pd.concat([*(first.assign(point=f"{number:04}") for number in range(40)), others]))
+    assert all(words in shown for words in ("12 of the front's 40", "0000", "0039"))
 
 
 def test_the_answers_are_the_best_of_the_front_and_say_what_is_too_close_to_tell(

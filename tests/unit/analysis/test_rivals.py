@@ -73,17 +73,10 @@ def test_in_words(snapshot: SnapshotAssertion) -> None:
     both = [("2", "2 over tcp", True, 0.3), ("10", "10 over rpc", True, 0.24)]
     many = [(str(point), "", True, 20.0) for point in (3, 12, 1, 2, 4)]
     unknown = [("0", "all on the server over rpc", False, math.nan)]
-    said = []
-    for could, objective in (
-        ([], "latency"),
-        (both[1:], "latency"),
-        (both, "latency"),
-        (unknown, "latency"),
-        (many, "throughput"),
-    ):
-        rows = pd.DataFrame(could, columns=["point", "place", "whole", "bound"]).astype({"whole": bool})
-        said.append(sentence(rows, objective))
-    assert said == snapshot
+    of = [("latency", each) for each in ([], both[1:], both, unknown)] + [("throughput", many)]
+    columns = ["point", "place", "whole", "bound"]
+    each = [(pd.DataFrame(could, columns=columns).astype({"whole": bool}), name) for name, could in of]
+    assert [sentence(*rows_and_objective) for rows_and_objective in each] == snapshot
 
 
 def test_a_report_says_that_the_front_may_lack_points(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
@@ -144,10 +137,10 @@ def test_no_probability_is_stated_of_what_a_point_without_a_figure_could_dominat
 def test_a_point_without_the_figure_of_another_objective_could_be_on_the_front(tmp_path: Path) -> None:
     rows = [row for row in trials(rounds=3, backends=("tcp",)) if row["point"] in (0, 17, 20, 21)]
     rows = [row | {"latency_p95_s": 1.1 * row["latency_s"]} for row in rows]
+    assert not lacked(rows, tmp_path / "all", "p95", "edge-time")[1]
     slow = [row | {"latency_p95_s": ""} if row["point"] == 17 else row for row in rows]
     _, (line,) = lacked(slow, tmp_path / "slow", "p95", "edge-time")
     assert "17 (features.16) over tcp" in line and "p95" in line
-    assert not lacked(rows, tmp_path / "all", "p95", "edge-time")[1]
 
 
 def test_trials_that_failed_before_they_knew_any_bound_have_one_all_the_same() -> None:

@@ -12,7 +12,6 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.analysis.findings import find
-from pareto.analysis.fronts.answer import answers
 from pareto.analysis.fronts.front import front as front_of
 from pareto.analysis.runs import standing
 from pareto.analysis.runs.load import load
@@ -89,25 +88,21 @@ def test_the_lowest_latency_is_the_answer_though_its_throughput_is_not_known(
     assert [note for note in findings.notes if "latency" in note] == snapshot(name="notes")
 
 
-SLOWER = {
-    "probed_latency_bound_s": 0.11,
-    "probed_throughput_bound_ips": 95.0,
-    "latency_s": 0.1,
-    "throughput_ips": 100,
-}
-NO_BOUND = {"latency_bound_s": "", "throughput_bound_ips": "", "throughput_ips": 1e6}
 BEYOND: dict[str, tuple[dict[str, Any], str]] = {
     "a throughput by 2 %": ({"throughput_ips": 102.0}, LATENCY_ONLY),
     "one that alone counted": ({"throughput_ips": 102.0, "status": THROUGHPUT_ONLY}, "invalid"),
     "a latency by 0.5 %": ({"latency_s": 0.0995}, "invalid"),
     "a latency of a link that was faster": ({"latency_s": 0.0995, "probed_latency_bound_s": 0.099}, "ok"),
     "a throughput of one": ({"throughput_ips": 102.0, "probed_throughput_bound_ips": 103.0}, "ok"),
-    "both of one that was slower": (SLOWER, "ok"),
+    "both of one that was slower": (
+        {"probed_latency_bound_s": 0.11, "probed_throughput_bound_ips": 95.0, "latency_s": 0.1, "throughput_ips": 100},
+        "ok",
+    ),
     "the last digit": ({"latency_s": 0.09999999, "throughput_ips": 100.000001}, "ok"),
-    "no bound": (NO_BOUND, "ok"),
+    "no bound": ({"latency_bound_s": "", "throughput_bound_ips": "", "throughput_ips": 1e6}, "ok"),
     "no latency": ({"latency_s": "", "status": THROUGHPUT_ONLY}, THROUGHPUT_ONLY),
     "what is not trusted anyway": ({"latency_s": 1e-6, "status": "invalid"}, "invalid"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("changes", "status"), BEYOND.values(), ids=BEYOND)
@@ -149,11 +144,6 @@ def test_energy_is_of_what_has_both(tmp_path: Path) -> None:
     assert np.isnan(of(made, 3)["energy_j"])
 
 
-def test_what_counts_for_one_figure_spoils_no_progress(tmp_path: Path) -> None:
-    made = answers(told(tmp_path, LATENCY_ALONE, lambda row: row["round"] == 1 and row["point"] > 3), {})
-    assert made["hypervolume_share"].iloc[-1] == pytest.approx(1)
-
-
 def test_every_figure_of_a_trial_is_of_one_phase_or_both() -> None:
     """A new column must be looked at: which phase is it of?"""
     known = {name for columns in standing.UNTRUSTED.values() for name in columns}
@@ -163,10 +153,7 @@ def test_every_figure_of_a_trial_is_of_one_phase_or_both() -> None:
 
 def test_trials_that_were_measured_again_are_listed_with_what_had_spoilt_them(tmp_path: Path) -> None:
     again = [{"trial": f"m-k{number:02}", "reason": "others", "status": "invalid"} for number in range(22)]
-    run = write(
-        tmp_path / "run", trials(rounds=1)[:2], sessions=[{"again": again[:20]}, {"again": again[20:]}]
-    )
-    (line,) = (note for note in find([run]).notes if "measured again" in note)
-    assert line.count("others") == 20
-    assert "m-k00: others; " in line
+    write(tmp_path, trials(rounds=1)[:2], sessions=[{"again": again[:20]}, {"again": again[20:]}])
+    (line,) = (note for note in find([tmp_path]).notes if "measured again" in note)
+    assert line.count("others") == 20 and "m-k00: others; " in line
     assert line.endswith("and 2 more, in manifest.json")

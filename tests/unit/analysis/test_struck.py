@@ -80,7 +80,10 @@ def test_what_was_struck_off_is_on_no_front_however_good_its_few_trials_are(
     assert struck.loc["physics", bounds].tolist() == [0, 2.0, 0.5]
 
 
-def test_a_run_without_a_search_is_as_it_was(run: Path) -> None:
+def test_a_run_without_a_search_is_as_it_was(run: Path, usual: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    searched = joined([usual]).struck
+    monkeypatch.setattr(reading, "LARGE", 0)
+    pd.testing.assert_frame_equal(joined([usual]).struck, searched, obj="a large search")
     (run / STRUCK.file).unlink()
     known = joined([run])
     assert "settled" not in known.trials
@@ -130,12 +133,6 @@ def test_backends_without_a_pair_are_no_fault_of_the_trials(
     assert list(verdicts(none)) != list(verdicts(none, found.struck))
 
 
-def test_a_large_search_is_read_the_same(usual: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    known = joined([usual]).struck
-    monkeypatch.setattr(reading, "LARGE", 0)
-    pd.testing.assert_frame_equal(joined([usual]).struck, known)
-
-
 @pytest.mark.parametrize("engines", [("eager",), ("eager", "onnx")], ids=["one engine", "two"])
 def test_a_place_that_was_struck_off_was_compared_with(tmp_path: Path, engines: tuple[str, ...]) -> None:
     """The whole model on the server was not measured, and is not said to be missing."""
@@ -172,18 +169,14 @@ def test_a_file_that_is_no_such_table_is_one_line(run: Path, fault: str) -> None
 
 def test_the_front_of_a_search_compares_two_cells_by_the_rounds_that_both_have(tmp_path: Path) -> None:
     """The machine becomes slower by half; two equal cells, of which one joined late and has those rounds alone."""
-    late = (0, "tcp")
-    mine = [
-        row for row in trials(rounds=ROUNDS, noise=0) if (row["point"], row["backend"]) in (late, (0, "rpc"))
-    ]
-    mine = [row for row in mine if row["round"] > 3 or (row["point"], row["backend"]) != late]
+    mine = [row for row in trials(rounds=ROUNDS, noise=0) if row["point"] == 0]
+    mine = [row for row in mine if row["round"] > 3 or row["backend"] == "rpc"]
     for row in mine:
         row["latency_s"], row["throughput_ips"] = 1 + 0.5 * (row["round"] > 3), 9 - row["round"]
     folder = write(tmp_path / "run", mine)
-    for searched, expected in ((False, 1), (True, 2)):
-        if searched:
-            pd.DataFrame(columns=STRUCK.columns).to_csv(folder / STRUCK.file, index=False)
-        rows = front(load([folder]))
+    every = front(load([folder]))
+    pd.DataFrame(columns=STRUCK.columns).to_csv(folder / STRUCK.file, index=False)
+    for rows, expected in ((every, 1), (front(load([folder])), 2)):
         assert rows["on_front"].sum() == expected
         assert sorted(rows["rounds"]) == [ROUNDS - 4, ROUNDS]
         assert rows["latency_s"].nunique() == 2, "each has the median of its own rounds"

@@ -17,7 +17,7 @@ import pytest
 from rich.console import Console, RenderableType
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.analysis.comparing.between_runs import CHANGES, Comparison, compare
+from pareto.analysis.comparing.between_runs import CHANGES, Comparison
 from pareto.analysis.comparing.paired import paired
 from pareto.analysis.fronts.front import front
 from pareto.analysis.methods import made
@@ -158,6 +158,8 @@ def test_of_two_runs_the_conclusion_comes_first_then_doubts_then_each_point(
     # Its first lines are where the runs are.
     text = printed(compare_table(comparison)).partition("\n\n")[2]
     assert "\n".join(line.rstrip() for line in text.splitlines()) == snapshot
+    few = replace(comparison, differences=comparison.differences.assign(note="too few rounds"))
+    assert "too few rounds" in words(compare_table(few))
 
 
 def test_of_many_points_those_that_matter_and_of_many_conditions_the_sentences(
@@ -175,15 +177,6 @@ def test_of_many_points_those_that_matter_and_of_many_conditions_the_sentences(
     text = printed(compare_table(replace(comparison, differences=rows, fronts=fronts)))
     assert "21*" not in text, "no table"
     assert "compare.csv" in text
-
-
-def test_few_rounds_are_told(tmp_path: Path) -> None:
-    runs = [write_run(tmp_path / run, trials(rounds=3, run=run, seed=seed)) for seed, run in enumerate("ab")]
-    found = compare(*runs)
-    (note,) = set(found.differences["note"])
-    text = words(compare_table(found))
-    assert note in text
-    assert text.count("!") == 1, "in the legend alone"
 
 
 def test_a_comparison_as_csv(comparison: Comparison, tmp_path: Path) -> None:
@@ -234,25 +227,24 @@ def test_escaping() -> None:
         r"a\_b\&c\%d\$e\#f\{g\}h\textasciitilde{}i\textasciicircum{}j\textbackslash{}k"
         r"\textless{}l\textgreater{}m\textbar{}n\ldots{}o"
     )
-    assert escaped("5 µs → 3×") == r"5 $\mu$s $\rightarrow$ 3$\times$"  # noqa: RUF001
-    assert escaped("点") == "?"
+    assert escaped("5 µs → 3×点") == r"5 $\mu$s $\rightarrow$ 3$\times$?"  # noqa: RUF001
+    assert file_name("front", ("my_net", "wifi")) == "front-my-net-wifi.tex"
+    assert file_name("front", ("my_net", "wifi"), "column") == "front-my-net-wifi-column.tex"
 
 
 def test_the_points_of_the_terminal_in_latex(seven: pd.DataFrame, snapshot: SnapshotAssertion) -> None:
+    """As on the screen, and of the same front."""
     chosen = ("backend", "point", "latency", "latency-interval", "images", "sure")
     latex = front_latex(seven, "local: relay", chosen=chosen)
     _, units, *cells = check(latex)
     scale = 1e3 if units[2] == "(ms)" else 1
     shown, _ = chosen_points(seven)
-    for row, (_, of) in zip(cells, shown.iterrows(), strict=True):
-        assert row[0] == of["backend"].replace("none", "any")
-        assert float(row[2]) == pytest.approx(scale * of["latency_s"], rel=0.01)
-        ends = [float(end) for end in re.findall(r"\{(.*?)\}", row[3])]
-        known = of[["latency_low_s", "latency_high_s"]].dropna().tolist()
-        assert ends == pytest.approx([scale * end for end in known], rel=0.01)
-        assert row[1].endswith("*") == of["on_front"]
-        sure = sureness(of["probability_all"]).replace("<", r"\textless{}").replace(">", r"\textgreater{}")
-        assert row[5].replace("--", "-") == sure, "as on the screen, and of the same front"
+    for (backend, point, latency, interval, _, sure), (_, of) in zip(cells, shown.iterrows(), strict=True):
+        known = of[["latency_s", "latency_low_s", "latency_high_s"]].dropna().tolist()
+        told = [float(each) for each in (latency, *re.findall(r"\{(.*?)\}", interval))]
+        assert told == pytest.approx([scale * each for each in known], rel=0.01)
+        assert (backend, point.endswith("*")) == (of["backend"].replace("none", "any"), of["on_front"])
+        assert sure.replace("--", "-") == escaped(sureness(of["probability_all"]))
     assert latex == snapshot
 
 
@@ -302,32 +294,20 @@ def test_conditions_have_labels_of_their_own(tmp_path: Path) -> None:
 def test_backends_in_pairs(tmp_path: Path) -> None:
     pairs = paired(loaded(tmp_path, rounds=8))
     _, units, *cells = check(paired_latex(pairs))
-    assert cells[0][0] == "rpc $-$ tcp"
-    assert cells[-1][1] == "all"
-    assert len(cells) == len(pairs[pairs["pairs"] > 0])
+    assert (cells[0][0], cells[-1][1], len(cells)) == ("rpc $-$ tcp", "all", (pairs["pairs"] > 0).sum())
     row = next(row for row in cells if row[1] == "1")
     difference_s = pairs.set_index("point").loc["1", "latency_difference_s"]
     assert float(row[3]) == pytest.approx((1e3 if units[3] == "(ms)" else 1) * difference_s, rel=0.01)
     assert row[5].startswith("-"), "fewer images"
-    starred = sum(row[1].endswith("*") for row in cells)
-    assert starred == pairs["latency_significant"].eq(True).sum()
-
-
-def test_the_name_of_a_table_s_file() -> None:
-    assert file_name("front", ("my_net", "wifi")) == "front-my-net-wifi.tex"
-    assert file_name("front", ("my_net", "wifi"), "column") == "front-my-net-wifi-column.tex"
+    assert sum(row[1].endswith("*") for row in cells) == pairs["latency_significant"].eq(True).sum()
 
 
 def test_captions_name_the_version_and_the_settings(seven: pd.DataFrame, tmp_path: Path) -> None:
-    manifest = {
-        "pareto": "1.2.3",
-        "sweep": {"seed": 7, "threads": 2},
-        "models": {"net": {"weights": "/home/me/w_1.pth", "input": "uint8"}},
-    }
-    told = f"lab.yaml. Made by {made([manifest])}"
-    said = "pareto 1.2.3 with given weights, uint8 input, 2 threads a host, seed 7."
+    models = {"net": {"weights": "/home/me/w_1.pth", "input": "uint8"}}
+    told = f"lab.yaml. Made by {made([{'pareto': '1.2.3', 'sweep': {'seed': 7, 'threads': 2}, 'models': models}])}"
     for latex in (front_latex(seven, told), paired_latex(paired(loaded(tmp_path, rounds=7)), told)):
         check(latex)
+        said = "pareto 1.2.3 with given weights, uint8 input, 2 threads a host, seed 7."
         assert f"Testbed: lab.yaml. Made by {said}" in latex
 
 
