@@ -164,11 +164,6 @@ def test_runs_without_anything_in_common(tmp_path: Path, snapshot: SnapshotAsser
     assert (found.only_first, found.only_second) == (["backend tcp"], ["backend rpc"])
 
 
-def test_points_in_words() -> None:
-    several = (["10", "2", "3", "4"], ["7", "8"], ["3+10", "3+7"], ["0"])
-    assert list(map(between_runs.numbers, several)) == ["2 to 4, 10", "7, 8", "3+7, 3+10", "0"]
-
-
 def test_engines_are_compared_each_with_itself_or_one_of_each_run_which_is_said(tmp_path: Path) -> None:
     def of(run: str, **latency: float) -> Path:
         """Trials of these engines; their latency is a multiple of what it was."""

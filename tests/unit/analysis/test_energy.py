@@ -1,4 +1,4 @@
-"""Objectives, and energy as a third: whose counts, who is on the front, what is shown of it."""
+"""What is asked of a front: objectives, energy among them, and constraints; figures in words."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ from pareto.analysis.findings import Options, find
 from pareto.analysis.fronts.energy import counted, note, with_middle
 from pareto.analysis.fronts.front import COLUMNS, front
 from pareto.analysis.fronts.objectives import DEFAULT, OBJECTIVES, chosen
+from pareto.analysis.fronts.where import Where
 from pareto.analysis.runs.load import load, stages
+from pareto.analysis.wording import interval, more, place
 from pareto.protocol.errors import UserError
+from pareto.remote.link.units import duration, percent, rate
 from tests.unit import example_chain
 from tests.unit.analysis.test_indicators import brute_force
 from tests.unit.example_run import PAYLOAD_KIB, trials, with_energy, write
@@ -207,3 +210,166 @@ def test_an_objective_that_no_point_has_is_said(tmp_path: Path) -> None:
         with pytest.raises(UserError, match=said):
             find([run], Options(objectives=objectives))
     assert not find([run], Options(objectives=("latency", "payload"))).front.empty
+
+
+NAN = float("nan")
+
+
+def candidates() -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "backend": ["tcp", "tcp", "rpc", "rpc"],
+            "point": ["0", "3+7", "7", "10"],
+            "bound_by": ["edge", "", "server", "edge-server out"],
+            "latency_s": [0.05, 0.5, NAN, 2.0],
+            "latency_bound_s": [0.04, 0.5, 0.1, 2.5],
+            "edge_peak_rss_bytes": [1e6, 1024.0**2, 3e8, 4e8],
+            "top1": [0.7, 0.5, NAN, 0.9],
+            "rounds": [3, 4, 5, 6],
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", [1, 1, 1, 1]),
+        ("latency_s < 0.5", [1, 0, 0, 0]),
+        ("latency_s <= 500ms", [1, 1, 0, 0]),
+        ("latency_s > 5e4 us", [0, 1, 0, 1]),
+        ("2 S <= latency_s", [0, 0, 0, 1]),
+        (".5 == latency_s", [0, 1, 0, 0]),
+        ("latency_s != 2", [1, 1, 0, 0]),
+        ("latency_s >= latency_bound_s", [1, 1, 0, 0]),
+        ("edge_peak_rss_bytes <= 1mb", [1, 0, 0, 0]),
+        ("edge_peak_rss_bytes <= 1 MiB", [1, 1, 0, 0]),
+        ("top1 > 60%", [1, 0, 0, 1]),
+        ("backend == tcp", [1, 1, 0, 0]),
+        ("backend != 'tcp'", [0, 0, 1, 1]),
+        ('bound_by == "edge-server out"', [0, 0, 0, 1]),
+        ("point == 7", [0, 0, 1, 0]),
+        ("bound_by != 10ms-100mbit", [1, 0, 1, 1]),
+        ("point == 3+7", [0, 1, 0, 0]),
+        ("3+7 == point", [0, 1, 0, 0]),
+        ("point == '3+7' or point == 10", [0, 1, 0, 1]),
+        # Not measured is neither fulfilled nor refuted.
+        ("not latency_s < 0.1", [0, 1, 0, 1]),
+        ("latency_s < 0.1 or rounds == 5", [1, 0, 1, 0]),
+        ("not (latency_s < 0.1 and rounds == 5)", [1, 1, 0, 1]),
+        ("not (latency_s < 0.1 and rounds == 4)", [1, 1, 1, 1]),
+        ("bound_by != edge", [0, 0, 1, 1]),
+        # and binds closer than or, not closest.
+        ("rounds == 3 or rounds == 4 and backend == rpc", [1, 0, 0, 0]),
+        ("(rounds == 3 or rounds == 4) and backend == rpc", [0, 0, 0, 0]),
+        ("not backend == rpc and rounds > 3", [0, 1, 0, 0]),
+        ("not backend == rpc or not backend == tcp", [1, 1, 1, 1]),
+        ("NOT NOT rounds>3 AND rounds<6", [0, 1, 1, 0]),
+    ],
+)
+def test_what_a_constraint_holds_of(text: str, expected: list[int]) -> None:
+    found = Where.parse(text).holds(candidates())
+    assert found.dtype == bool
+    assert found.astype(int).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["latency_s", "latency_s <", "latency_s = 1", "latency_s < 1 rounds > 3", "1 < 2"],
+        ["(latency_s < 1", "latency_s < 1)", "latency_s < 1 and", "__import__('os').system('true')"],
+        ["latency_s < 5kb", "rounds < 5ms", "latency_s < 5 parsecs", "backend < 'tcp'"],
+        ["latensy_s < 1", "latency_s == fast", "tcp == backend", "backend < 3", "latency_s < backend_s"],
+    ],
+    ids=["words", "brackets and code", "units", "columns"],
+)
+def test_what_cannot_be_read_is_told_in_one_line(texts: list[str], snapshot: SnapshotAssertion) -> None:
+    said = []
+    for text in texts:
+        with pytest.raises(UserError) as error:
+            Where.parse(text).holds(candidates())
+        said.append(str(error.value))
+    assert not any("\n" in each for each in said)
+    assert said == snapshot
+
+
+def test_over_resamples_and_cells_at_once() -> None:
+    drawn = np.array([[0.1, 0.6], [0.4, NAN]])
+    found = Where.parse("latency_s < 0.5 and backend == tcp").within(
+        {"latency_s": drawn, "backend": np.array(["tcp", "tcp"], dtype=object)}
+    )
+    assert found.tolist() == [[True, False], [True, False]]
+
+
+def test_any_text_is_read_or_refused() -> None:
+    """Whatever the words, nothing but an UserError comes out."""
+    rng = np.random.default_rng(0)
+    words = [*("latency_s", "backend", "<", ">=", "==", "!="), *("and", "or", "not", "(", ")")]
+    words += ["0.5", "50ms", "tcp", "'x"]
+    read = 0
+    for _ in range(3000):
+        text = " ".join(rng.choice(words, rng.integers(1, 9)))
+        try:
+            assert Where.parse(text).holds(candidates()).dtype == bool
+            read += 1
+        except UserError:
+            pass
+    assert read > 5
+
+
+def test_endless_brackets_are_one_line() -> None:
+    for text in ("(" * 3000 + "rounds > 3" + ")" * 3000, "not " * 3000 + "rounds > 3"):
+        with pytest.raises(UserError) as error:
+            Where.parse(text)
+        assert len(str(error.value)) < 200
+        assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("backend == rpc", [1, 1, 0]),
+        ("backend != rpc", [1, 0, 1]),
+        ("not backend == rpc", [1, 0, 1]),
+        ("backend == rpc and latency_s > 1", [0, 0, 0]),
+    ],
+)
+def test_where_nothing_crosses_any_backend_is_meant(text: str, expected: list[int]) -> None:
+    rows = pd.DataFrame({"backend": ["none", "rpc", "tcp"], "latency_s": 0.1})
+    assert Where.parse(text).holds(rows).astype(int).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        (duration(0.0412), "41.2 ms"),
+        (duration(0.041), "41 ms"),
+        (duration(1.234), "1.23 s"),
+        (duration(0.99996), "1000 ms"),
+        (duration(0.00005), "50 µs"),
+        (rate(23.4e6), "23 Mbit/s"),
+        (rate(1e9), "1 Gbit/s"),
+        (rate(1.25e9), "1.2 Gbit/s"),
+        (rate(450e3), "450 kbit/s"),
+        (rate(137e6), "137 Mbit/s"),
+        (rate(np.inf), "no limit"),
+        (percent(0.123), "12 %"),
+        (percent(0.0), "0 %"),
+        (percent(0.0042), "0.42 %"),
+        (more(0.5, "longer", "as long"), "50 % longer"),
+        (more(2.3, "longer", "as long"), "3.3 times as long"),
+        (interval(20e6, 27e6, rate), " (95 %: 20 to 27 Mbit/s)"),
+        (interval(500e6, 1.2e9, rate), " (95 %: 500 Mbit/s to 1.2 Gbit/s)"),
+        (interval(np.nan, np.nan, rate), ""),
+        (place({"payload_bytes": 5, "point": "7", "point_name": "", "backend": "tcp"}), "7 over tcp"),
+        (
+            place({"payload_bytes": 5, "point": "7", "point_name": "f.6", "backend": "tcp"}),
+            "7 (f.6) over tcp",
+        ),
+        (
+            place({"payload_bytes": 5, "point": "0+0", "point_name": "", "backend": "none"}),
+            "all on the server",
+        ),
+    ],
+)
+def test_wording(said, expected):
+    assert said == expected

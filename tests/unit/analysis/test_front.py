@@ -31,14 +31,10 @@ NUMBER = re.compile(r".*(_s|_bytes|_j|_ips|_gain|_utilization|top1|_images|agree
 def frame(latency: dict[int, list[float]], throughput: dict[int, list[float]], **fixed: Any) -> pd.DataFrame:
     """Trials of points, a value a round; fixed: columns, a value for all or one for each row."""
     first = trials(rounds=1, backends=("tcp",), noise=0)[0]
-    usual = (
-        first
-        | {name: NAN for name in first if first[name] == "" and NUMBER.fullmatch(name)}
-        | {**USUAL, "setup": ""}
-    )
+    unknown = {name: NAN for name in first if first[name] == "" and NUMBER.fullmatch(name)}
     rows = [
-        usual | {"point": str(point), "round": number}
-        | {"latency_s": seconds, "throughput_ips": throughput[point][number]}
+        first | unknown | USUAL | {"setup": "", "point": str(point), "round": number, "latency_s": seconds}
+        | {"throughput_ips": throughput[point][number]}
         for point, values in latency.items()
         for number, seconds in enumerate(values)
     ]  # fmt: skip
@@ -146,12 +142,6 @@ def test_a_front_of_few_points(
     for column, values in expected.items():
         found = rows[column].tolist()
         assert found == (values if isinstance(values[0], str) else pytest.approx(values, nan_ok=True)), column
-
-
-def test_without_any_trial_the_front_is_empty() -> None:
-    none = front(load([]))
-    assert none.empty
-    assert list(none.columns) == COLUMNS
 
 
 def test_excluded_trials_are_counted_and_never_averaged_in(tmp_path: Path) -> None:
@@ -272,10 +262,11 @@ def test_points_are_in_the_order_of_their_cuts(tmp_path: Path) -> None:
     chain, staged = example_chain.trials([tuple(map(int, point.split("+"))) for point in reversed(wanted)])
     rows = front(load([example_chain.write(tmp_path / "chain", chain, staged)]))
     assert rows.groupby("backend")["point"].agg(list).tolist() == [wanted, wanted]
-    two_hosts = front(load([write(tmp_path / "two", trials(rounds=1))]))
-    of_tcp = two_hosts[two_hosts["backend"] == "tcp"]
-    assert of_tcp["point"].tolist() == [str(point) for point in range(21)]
-    assert of_tcp["point_name"].tolist()[2:12:9] == ["features.1", "features.10"]
+    of_tcp = front(load([write(tmp_path / "two", trials(rounds=1))])).query("backend == 'tcp'")
+    names = ["input", *(f"features.{point - 1}" for point in range(1, 21))]
+    assert list(zip(of_tcp["point"], of_tcp["point_name"], strict=True)) == list(
+        zip(map(str, range(21)), names, strict=True)
+    )
 
 
 def test_together_they_say_what_each_says_alone() -> None:
@@ -314,6 +305,8 @@ def test_too_few_rounds_have_no_probability(rounds: int) -> None:
     assert rows["probability"].isna().all() == rows["probability_all"].isna().all() == (rounds < 3)
     expected = nondominated(rows["latency_s"].to_numpy(), rows["throughput_ips"].to_numpy())
     assert rows["on_front"].tolist() == expected.tolist()
+    none = front(load([]))
+    assert none.empty and list(none.columns) == COLUMNS
 
 
 def test_a_device_that_a_point_does_not_use_costs_it_nothing_in_any_draw() -> None:

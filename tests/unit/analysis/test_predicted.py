@@ -1,9 +1,10 @@
-"""The predicted front of all splits, against each of them; what simpler rules choose; table, and sentences."""
+"""The predicted front of all splits, and forecasts beside what was measured."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from itertools import combinations_with_replacement
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.analysis.fronts.where import Where
+from pareto.analysis.naming import USUAL
+from pareto.analysis.prediction import compared as beside
 from pareto.analysis.prediction import predicted as predicted_module
 from pareto.analysis.prediction.forecast import Case, Forecasts
 from pareto.analysis.prediction.formula import Chain
@@ -34,9 +37,9 @@ from pareto.analysis.statistics.significance import MEASURES
 from pareto.analysis.tables.advice import answers, predicted_advice, predicted_table, sentences
 from pareto.analysis.wording import EDGE, SERVER, order
 from pareto.protocol.errors import UserError
-from tests.unit.analysis.test_forecast import FAR, UNITS, coded, profile
+from tests.unit.analysis.test_forecast import FAR, NEAR, NOTHING, UNITS, coded, foreseen, profile
 
-NEAR = Network(0.0005, 1e9, 0.0005, 1e9)
+CLOSE = Network(0.0005, 1e9, 0.0005, 1e9)
 
 
 def every(points: int, hosts: int) -> Ints:
@@ -142,7 +145,7 @@ def text(rows: pd.DataFrame, hosts: int = 2) -> str:
 
 
 @pytest.mark.parametrize("constraint", ["", "payload_bytes > 0 and backend == tcp and not point == {best}"])
-@pytest.mark.parametrize("networks", [(FAR,), (NEAR,), (NEAR, NEAR), (NEAR, FAR, NEAR)])
+@pytest.mark.parametrize("networks", [(FAR,), (CLOSE,), (CLOSE, CLOSE), (CLOSE, FAR, CLOSE)])
 def test_the_front_is_that_of_every_split_that_satisfies_a_constraint(
     networks: tuple[Network, ...], constraint: str
 ) -> None:
@@ -215,14 +218,14 @@ def test_what_dominates_and_how_far_a_split_is_behind() -> None:
 
 @pytest.mark.parametrize("hosts", [2, 3])
 def test_the_table_and_its_sentences(hosts: int, snapshot: SnapshotAssertion) -> None:
-    rows = predicted(profile(hosts), ["tcp"], case(*(NEAR, FAR)[: hosts - 1]))
+    rows = predicted(profile(hosts), ["tcp"], case(*(CLOSE, FAR)[: hosts - 1]))
     shown = text(rows, hosts)
     assert max(map(len, shown.splitlines())) <= 80
     assert shown == snapshot
 
 
 def test_of_a_long_front_some_splits_are_shown() -> None:
-    rows = predicted(profile(), ["tcp"], case(NEAR))
+    rows = predicted(profile(), ["tcp"], case(CLOSE))
     first, others = rows[rows["chosen_by"] == FRONT].head(1), rows[rows["chosen_by"] != FRONT]
     shown = text(pd.concat([*(first.assign(point=f"{number:04}") for number in range(40)), others]))
     assert all(words in shown for words in ("12 of the front's 40", "0000", "0039"))
@@ -232,7 +235,7 @@ def test_the_answers_are_the_best_of_the_front_and_say_what_is_too_close_to_tell
     snapshot: SnapshotAssertion,
 ) -> None:
     """Two where two splits are best, in latency and in throughput."""
-    near, far = (predicted(profile(), ["tcp"], case(network)) for network in (NEAR, FAR))
+    near, far = (predicted(profile(), ["tcp"], case(network)) for network in (CLOSE, FAR))
     for rows in (near, far):
         front = rows[rows["chosen_by"] == FRONT]
         for said, objective in zip(answers(rows), MEASURES, strict=False):
@@ -242,3 +245,143 @@ def test_the_answers_are_the_best_of_the_front_and_say_what_is_too_close_to_tell
     assert "too close to all on the server to tell" in answers(near)[1]
     assert "17 % more than all on the server" in answers(near.assign(throughput_error=0.01))[1]
     assert [predicted_advice(rows, objective) for rows in (near, far) for objective in MEASURES] == snapshot
+
+
+WAY = {"delay_s": 0.05, "rate_bps": 5e6}
+FAST = {"delay_s": 0.001, "rate_bps": 1e9}
+
+
+def manifest(**sweep: Any) -> dict[str, Any]:
+    both = {"far": WAY, "fast": FAST, "lossy": WAY | {"loss": 0.1}, "jittery": WAY | {"jitter_s": 0.04}}
+    return {
+        "sweep": {"edge_cpu": 1.0, **sweep},
+        "models": {"net": {"graph_digest": "digest"}},
+        "profiles": {name: {"edge_to_server": way, "server_to_edge": way} for name, way in both.items()},
+        "networks": {"fast+far": ["fast", "far"], "far": ["far"]},
+    }
+
+
+def measured(points: list[str], netem: str = "far", *, off: float = 1.0, **changed: Any) -> pd.DataFrame:
+    """Rows of a front, whose figures are the forecasts' times `off`."""
+    splits = [[int(cut) for cut in point.split("+")] for point in points]
+    links = [NEAR if name == "fast" else FAR for name in netem.split("+")]
+    links = links * len(splits[0]) if len(links) == 1 else links
+    said = foreseen(profile(1 + len(links)), splits, *links)
+    unknown = ("latency_low_s", "latency_high_s", "throughput_low_ips", "throughput_high_ips")
+    rows = pd.DataFrame(
+        {
+            "model": "net", "netem": netem, "batch_size": 1, **USUAL, "setup": "",
+            "backend": ["none" if split[0] == UNITS else "tcp" for split in splits], "point": points,
+            "point_name": "", "latency_s": said.latency_s * off, "throughput_ips": said.throughput_ips / off,
+            **dict.fromkeys(unknown, np.nan),
+        }
+    )  # fmt: skip
+    return rows.assign(**changed)
+
+
+@pytest.mark.parametrize(
+    ("points", "netem"), [(["0", "2", "6"], "far"), (["1+2", "0+6", "6+6"], "far"), (["1+3"], "fast+far")]
+)
+def test_what_was_measured_as_predicted_is_not_off(points: list[str], netem: str) -> None:
+    frame = beside.compared(measured(points, netem), [profile(2 + points[0].count("+"))], [manifest()])
+    assert tuple(frame.columns) == beside.COLUMNS
+    assert frame["point"].tolist() == points
+    assert frame[["latency_off", "throughput_off"]].to_numpy() == pytest.approx(0, abs=1e-12)
+    assert set(frame["expected"]) == {"latency,throughput"}
+    assert set(frame["beyond_bound"]) == {""}
+
+
+BOTH = "latency,throughput"
+SLOW = measured(["6"], off=1.5)
+QUICK = measured(["0"]).transform(
+    {"latency_s": lambda each: each - 0.07, "throughput_ips": lambda each: each * 1.1}
+)
+
+
+@pytest.mark.parametrize(
+    ("rows", "sweep", "expected", "beyond"),
+    [
+        (SLOW, {}, [""], [""]),
+        (
+            SLOW.assign(latency_low_s=0.8 * SLOW["latency_s"], latency_high_s=1.2 * SLOW["latency_s"]),
+            {},
+            ["latency"],
+            [""],
+        ),
+        (measured(["0", "2"], throughput_ips=[np.nan, 1.0]), {}, ["latency"] * 2, [""] * 2),
+        # Jitter lets a request be quicker, and a wider tolerance is counted with.
+        (measured(["0"]).assign(**QUICK), {}, ["throughput"], [BOTH]),
+        (measured(["0"]).assign(netem="jittery", **QUICK), {}, ["throughput"], ["throughput"]),
+        (measured(["0"]).assign(**QUICK), {"tolerance": 0.2}, ["throughput"], ["latency"]),
+        # Points of engines are not compared with a profile in eager.
+        (pd.concat([measured(["6"]), measured(["6"], engine="onnx", off=0.1)]), {}, [BOTH], [""]),
+    ],
+)
+def test_what_is_expected_and_what_no_bound_allows(
+    rows: pd.DataFrame, sweep: dict[str, Any], expected: list[str], beyond: list[str]
+) -> None:
+    frame = beside.compared(rows, [profile()], [manifest(**sweep)])
+    assert frame["expected"].tolist() == expected
+    assert frame["beyond_bound"].tolist() == beyond
+    known = frame[["latency_s", "throughput_ips"]].notna().sum().sum()
+    assert f" of {known} figures" in " ".join(beside.sentences(frame))
+
+
+def test_better_than_the_bound_is_a_fault(snapshot: SnapshotAssertion) -> None:
+    frame = beside.compared(measured(["0", "2", "4", "5", "6"], off=0.7), [profile()], [manifest()])
+    assert set(frame["beyond_bound"]) == {BOTH}
+    assert list(beside.faults(frame)) == snapshot
+    assert not list(beside.faults(beside.compared(measured(["2"]), [profile()], [manifest()])))
+
+
+@pytest.mark.parametrize(
+    ("changed", "netem"),
+    [
+        ({}, "lossy"),
+        ({"backend": "rpc"}, "far"),
+        ({"batch_size": 8}, "far"),
+        ({"codec": "int8"}, "far"),
+        ({"latency_s": np.nan, "throughput_ips": np.nan}, "far"),
+    ],
+)
+def test_what_no_forecast_is_for_has_no_row(changed: dict[str, Any], netem: str) -> None:
+    rows = measured(["2"]).assign(netem=netem, **changed)
+    assert beside.compared(rows, [profile()], [manifest()]).empty
+    assert not list(beside.sentences(beside.compared(rows, [profile()], [manifest()])))
+
+
+def test_a_profile_whose_units_take_no_time_is_compared_with_nothing() -> None:
+    frame = beside.compared(measured(["0", "2", "6"]), [NOTHING], [manifest()])
+    assert "6" not in set(frame["point"])
+    assert all(line for line in beside.sentences(frame))
+    assert np.isnan(beside.Errors.of(np.array([np.nan]))).all()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"models": {}}, {"models": {"net": {"graph_digest": "x"}}}, {"simulated": True}, {"sweep": {"edge_cpu": 0.25}}],
+)  # fmt: skip
+def test_a_profile_of_something_else_is_left_out_and_that_is_said(
+    other: dict[str, Any], snapshot: SnapshotAssertion
+) -> None:
+    assert beside.unfit(profile(), [manifest()]) == ""
+    another = manifest() | other
+    assert beside.compared(measured(["2"]), [profile()], [another]).empty
+    assert list(beside.unused([profile()], [another])) == snapshot
+    engines = [manifest(engines=["eager", *others]) for others in ([], ["onnx", "compile"])]
+    none, (line,) = (list(beside.unused([profile()], [each])) for each in engines)
+    assert not none and "onnx, compile are not compared" in line
+
+
+def test_errors_are_said_for_each_condition(snapshot: SnapshotAssertion) -> None:
+    rows = pd.concat([measured(["0", "2", "6"]), measured(["2", "6"], "fast", off=1.5)])
+    assert list(beside.sentences(beside.compared(rows, [profile()], [manifest()]))) == snapshot
+
+
+def test_profiles_in_a_runs_folder_are_found_and_links_are_not_followed(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert list(beside.in_run(run)) == []
+    (run / "profiles" / "one").mkdir(parents=True)
+    (tmp_path / "elsewhere").mkdir()
+    (run / "profiles" / "two").symlink_to(tmp_path / "elsewhere")
+    assert list(beside.in_run(run)) == [run / "profiles" / "one"]

@@ -48,34 +48,28 @@ def keep(folder: Path, cell: Cell, number: int, latencies_s: np.ndarray) -> None
 
 
 def test_quantiles_are_those_of_all_rounds_and_runs_together(tmp_path: Path) -> None:
-    rng = np.random.default_rng(3)
+    rng, numbers = np.random.default_rng(3), (1, 2, 12)
     kept: dict[Cell, list[np.ndarray]] = {cell: [] for cell in CELLS}
-    runs = []
     for name in ("one", "two"):
-        folder = tmp_path / name
         for cell in CELLS:
-            for number in (1, 2, 12):
+            for number in numbers:
                 kept[cell].append(rng.lognormal(-3, 0.3, 150))
-                keep(folder, cell, number, kept[cell][-1])
-        runs.append(write(folder, [row(cell, number, name) for number in (1, 2, 12) for cell in CELLS]))
-    found = request_latencies(runs)
+                keep(tmp_path / name, cell, number, kept[cell][-1])
+        write(tmp_path / name, [row(cell, number, name) for number in numbers for cell in CELLS])
+    found = request_latencies([tmp_path / name for name in ("one", "two")])
     assert list(found) == COLUMNS
-    assert found[["point", "backend"]].to_numpy().tolist() == [
-        ["7", "tcp"],
-        ["7", "tcp:a"],
-        ["12", "rpc"],
-        ["3+10", "tcp"],
-    ], "in the order of their keys: of wifi first"
+    keys = list(zip(found["point"], found["backend"], strict=True))
+    assert keys == [("7", "tcp"), ("7", "tcp:a"), ("12", "rpc"), ("3+10", "tcp")], (
+        "in their order: of wifi first"
+    )
     for cell, latencies_s in kept.items():
-        same = (found["point"] == cell.point) & (found["backend"] == cell.backend)
-        values = np.concatenate(latencies_s)
-        (told,) = found[same].to_dict("records")
-        assert (told["trials"], told["without_requests"], told["requests"]) == (6, 0, 900)
-        for percent in (50, 90, 95, 99):
-            assert told[f"latency_p{percent}_s"] == pytest.approx(
-                np.quantile(values, percent / 100), rel=1e-9
-            )
-        assert told["slowest_s"] == pytest.approx(values.max(), rel=1e-9)
+        told = found.iloc[keys.index((cell.point, cell.backend))]
+        assert told[["trials", "without_requests", "requests"]].tolist() == [6, 0, 900]
+        quantiles = [told[f"latency_p{percent}_s"] for percent in (50, 90, 95, 99)]
+        assert quantiles == pytest.approx(
+            np.quantile(np.concatenate(latencies_s), [0.5, 0.9, 0.95, 0.99]), rel=1e-9
+        )
+        assert told["slowest_s"] == pytest.approx(np.max(latencies_s), rel=1e-9)
     pd.testing.assert_frame_equal(request_latencies(str(tmp_path), load(tmp_path)), found)
 
 
@@ -83,14 +77,12 @@ def test_only_valid_trials_count_and_what_is_missing_is_told(tmp_path: Path) -> 
     for number in (1, 2, 3):
         keep(tmp_path, CELLS[0], number, np.full(20, float(number)))
     keep(tmp_path, CELLS[1], 1, np.ones(20))
-    statuses = {1: "ok", 2: "invalid", 3: "failed", 4: "ok"}
-    rows = [row(CELLS[0], number, "r", status) for number, status in statuses.items()]
+    statuses = enumerate(("ok", "invalid", "failed", "ok"), 1)
+    rows = [row(CELLS[0], number, "r", status) for number, status in statuses]
     write(tmp_path, [*rows, row(CELLS[1], 1, "r", "failed"), row(CELLS[2], 1, "r")])
     found = request_latencies(tmp_path)
-    assert found[["backend", "trials", "without_requests", "requests"]].to_numpy().tolist() == [
-        ["tcp", 2, 1, 20],
-        ["rpc", 1, 1, 0],
-    ]
+    counts = found[["backend", "trials", "without_requests", "requests"]].to_numpy().tolist()
+    assert counts == [["tcp", 2, 1, 20], ["rpc", 1, 1, 0]]
     assert found["latency_p50_s"][0] == pytest.approx(1)
     assert found.loc[1, ["latency_p50_s", "slowest_s", "slow"]].isna().all()
     assert request_latencies(write(tmp_path / "none", [])).empty
