@@ -1,4 +1,4 @@
-"""Sweeps beside the main job: the whole model on one host, without a link; until all is sure; by a fleet."""
+"""Sweeps beside the main job: the whole model on one host, without a link; a search; by a fleet."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ import importlib.util
 import json
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
+from pareto.analysis.model_profile import ModelProfile, read
+from pareto.predict import backend_costs, model_profiles, model_times
 from tests.integration import short
 from tests.integration.test_sweep import exit_code, only_run, rows_in, sound
 from tests.lab import open_lab
 from tests.less_than_root import needs_networks
-from tests.program import LENIENT, measured, wait_until
+from tests.program import LENIENT, wait_until
 from tests.unit.simulated.worlds import MODEL
 
 pytestmark = pytest.mark.integration
@@ -76,31 +80,75 @@ def test_the_only_host_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert "no host has the role edge" in refused.err
 
 
-def test_a_run_goes_on_until_it_is_sure(tmp_path: Path) -> None:
-    def finished(words: str) -> tuple[str, Counter[str], list[dict[str, object]]]:
-        """What is said, how many trials each round has, and how the sessions ended."""
-        done = measured(*words.split(), "--model", MODEL, "--figures", "none", "--out", str(tmp_path))
-        assert done.code == 0, done
-        trials = Counter((row["point"], row["round"]) for row in rows_in(tmp_path))
-        assert set(trials.values()) == {1}
-        sessions = json.loads((only_run(tmp_path) / "manifest.json").read_text())["sessions"]
-        rounds = Counter(number for _, number in trials)
-        return " ".join(done.out.split()), rounds, [session["stopping"] for session in sessions]
+WIDE = """
+from torch import nn
 
-    job = "--netem none --points 3,5 --only --backend tcp --quick --testbed simulated"
-    _, rounds, stopping = finished(f"{job} --trials 2 --budget 1s")
-    assert (rounds, stopping) == ({"1": 2}, [{"until": None, "budget_s": 1.0, "ended": "budget"}])
+input_shape = (3, 32, 32)
 
-    (run,) = tmp_path.iterdir()
-    said, rounds, stopping = finished(f"--resume {run.name} --until 10% --budget 30min")
-    assert "round 3 is added: 2 points unsure" in said
-    assert len(rounds) >= 6
-    assert rounds == {str(number): 2 for number in range(1, len(rounds) + 1)}
-    wanted = {"ended": "sure", "until": 0.1, "rounds": len(rounds), "unsure": 0}
-    assert stopping[-1].items() >= wanted.items()
-    # Then nothing is measured: no session.
-    assert finished(f"--resume {run.name}")[1:] == (rounds, stopping)
-    assert len(stopping) == 2
+
+def build():
+    steps = (nn.Sequential(nn.Conv2d(width, 16, 3, padding=1), nn.ReLU()) for width in (3, 16, 16))
+    return nn.Sequential(*steps, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 10))
+"""
+
+
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a model profile made of few runs."""
+    few = {"runs": 8, "seconds": 0.1, "payloads": 4, "rounds": 2, "streams": 1, "host_s": 0.0, "link_s": 0.0}
+    for name in ("THOROUGH", "QUICK"):
+        made = replace(getattr(backend_costs, name), **few)
+        for module in (backend_costs, model_profiles, model_times):
+            monkeypatch.setattr(module, name, made, raising=False)
+    monkeypatch.setattr(backend_costs, "USUAL_BYTES", 100_000)
+
+
+def is_whole(made: ModelProfile, units: int) -> None:
+    """Each device has its times, and the link its backends; what each device reaches at best orders no cells."""
+    assert made.roles == ("edge", "server")
+    for times in made.times:
+        assert len(times.median_s) == units
+        assert (times.median_s > 0).all() and (times.least_s <= times.median_s * 1.001).all()
+        assert times.outside_s > 0
+        assert not {"peak_flops", "peak_bytes_s"} & made.hosts[times.role].keys()
+    costs = {(cost.link, cost.backend): cost.fixed_s for cost in made.backends}
+    assert costs.keys() == {("edge-server", backend) for backend in ("tcp", "rpc")}
+    assert min(costs.values()) > 0
+
+
+@pytest.mark.long
+@needs_networks
+@pytest.mark.usefixtures("nothing_left")
+def test_a_search_profiles_the_model_on_its_own_testbed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At 2 Mbit/s an image takes 50 ms: physics strikes off what sends it, or more, also after a trial; and nothing
+    where the edge took as long. A cell that has no trial is one of those."""
+    (tmp_path / "wide.py").write_text(WIDE)
+    quick(monkeypatch)
+    model, out = ("--model", f"{tmp_path}/wide.py:build"), tmp_path / "out"
+    job = (*model, "--netem", "20ms-2mbit", "--trials", "1", "--quick", "--search")
+    done = short.command("run", *job, "--figures", "none", *LENIENT, "--out", str(out))
+    assert done.code in (0, 1), done
+    (run,) = (path.parent for path in out.glob("*/trials.csv"))
+    trials, struck, front = (pd.read_csv(run / f"{table}.csv") for table in ("trials", "struck", "front"))
+    assert done.code == int((trials["status"] != "ok").any()), done
+    assert "failed" not in set(trials["status"])
+    impossible, cut = struck[struck["how"] == "physics"], front[front["backend"] != "none"]
+    measured, spared, every = (
+        {*zip(table["point"], table["backend"], strict=True)} for table in (trials, impossible, cut)
+    )
+    assert spared - measured == every - measured
+    if spared:
+        assert set(front["settled"]) >= {"physics", "measured"}
+    (session,) = json.loads((run / "manifest.json").read_text())["sessions"]
+    assert session["profiling_s"] > 0
+    (profile,) = (run / "profiles").iterdir()
+    is_whole(read(profile), int(trials["point"].max()))
+
+    again = short.measured("run", "--resume", str(run), *model, "--figures", "none")
+    rows = pd.read_csv(run / "trials.csv")
+    assert again.code == int((rows["status"] != "ok").any()), again
+    assert len(rows) == len(trials)
 
 
 @pytest.mark.deep

@@ -143,27 +143,3 @@ def test_nothing_is_left_whatever_happens_inside(tmp_path: Path) -> None:
             raise KeyboardInterrupt
     assert traces(lab) == []
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
-
-
-@pytest.mark.deep
-def test_by_hand_and_the_next_lab_removes_what_a_killed_one_left(tmp_path: Path) -> None:
-    argv = [sys.executable, "-m", "tests.lab"]
-    pipe = subprocess.PIPE
-    for killed in (False, True):
-        with subprocess.Popen(argv, cwd=REPOSITORY, text=True, stdin=pipe, stdout=pipe) as process:
-            assert process.stdout is not None
-            said = [
-                line.strip()
-                for line in iter(process.stdout.readline, "Ctrl-C or Ctrl-D takes all of it away.\n")
-            ]
-            (command,) = [line for line in said if line.startswith("ssh ")]
-            done = subprocess.run([*command.split(), "hostname"], capture_output=True, text=True)
-            assert done.stdout == "pi\n", done.stderr
-            process.kill() if killed else process.communicate(timeout=20)
-        assert process.returncode == (-signal.SIGKILL if killed else 0)
-    left = Path(command.split()[2]).parents[2]
-    assert (left / "disks").exists()
-    with open_lab(tmp_path / "next") as lab:
-        assert not (left / "disks").exists()
-        assert ssh(lab, "pi", "hostname").stdout == "pi\n"
-    assert traces(lab) == []

@@ -34,16 +34,6 @@ def test_both_directions_count() -> None:
     assert bounds.throughput_ips(4, {"edge": 1.0}, []) == (4.0, "edge")
 
 
-def test_a_chain_is_as_slow_as_all_of_it_and_as_fast_as_its_slowest_step() -> None:
-    wide, narrow = Profile("x", Direction(0.1, 8e6)), Profile("y", Direction(0.2, 1e6), Direction(0.3))
-    first = Crossing("edge-middle1", wide, 1_000_000, 4000)
-    crossed = [first, Crossing("middle1-server", narrow, 100_000, 4000)]
-    assert bounds.latency_s(0.6, crossed) == pytest.approx(0.6 + (0.1 + 1.0) + (0.5 + 0.8))
-    stages_s = {"edge": 0.1, "middle1": 0.2, "server": 0.3}
-    assert bounds.throughput_ips(1, stages_s, crossed) == (pytest.approx(1.0), "edge-middle1 out")
-    assert bounds.throughput_ips(1, stages_s | {"middle1": 2.0}, crossed) == (pytest.approx(0.5), "middle1")
-
-
 def test_a_buckets_credit_lowers_the_latency_bound_and_no_other() -> None:
     plain, tbf = Profile("x", Direction(0.1, 8e6)), Profile("x", Direction(0.1, 8e6), bucket=Bucket(32_768))
     assert latency_s(tbf, 30_000) == pytest.approx(0.1)
@@ -115,12 +105,6 @@ def test_steady_state_is_whole_bursts_beside_those_that_fill_the_steps(
     length: tuple[int, float], pace_s: float, depth: int, made: tuple[int, int]
 ) -> None:
     assert pace.in_bursts(*length, pace_s, depth) == made
-
-
-def test_one_after_another_both_requests_and_seconds_are_there_and_never_more_than_a_phase_has() -> None:
-    rows = ((1, 0.6), 0.1, 6), ((1, 0.6), 2.0, 1), ((662, 0.0), 2.0, 662), ((1, 10.0), 1e-4, 10_000)
-    for length, latency_s, made in rows:
-        assert pace.one_by_one(*length, latency_s) == made
 
 
 def test_what_a_trial_takes_for_stages_by_themselves() -> None:

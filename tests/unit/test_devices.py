@@ -10,12 +10,10 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from pareto.hosts.connection import ChildProcess
 from pareto.hosts.host import EDGE, SERVER
-from pareto.hosts.session import SessionError
 from pareto.hosts.testbed import Testbed
 from pareto.protocol.trial_messages import Usage
 from pareto.trial import devices
@@ -277,18 +275,6 @@ def test_what_sensors_there_are_and_say(bed: Callable[..., Testbed], monkeypatch
             assert cost["samples"] >= 1
 
 
-def test_samples_come_once(bed: Callable[..., Testbed]) -> None:
-    with watching(bed()) as watched:
-        first = watched.collect()
-        for role in (EDGE, SERVER):
-            assert {len(values) for values in first[role].values()} == {len(first[role]["at_s"])}
-        assert first[EDGE]["energy_j"][0] == 0.0
-        assert set(first[SERVER]["energy_j"]) == {None}
-        while len((then := watched.collect())[EDGE]["at_s"]) < 2:
-            pass
-        assert then[EDGE]["at_s"][1] > first[EDGE]["at_s"][-1]
-
-
 @pytest.mark.parametrize(("is_local", "gpu"), [(True, None), (False, "GPU-7")])
 def test_one_machines_energy_is_nobodys(bed: Callable[..., Testbed], is_local: bool, gpu: str | None) -> None:
     """On the local testbed, and where hosts have one GPU: what both took cannot be told apart, and no time is spent
@@ -311,14 +297,6 @@ def test_closing_ends_the_monitors_and_they_can_begin_again(bed: Callable[..., T
         watched.close()
     wires = [wire for remote in made.remotes.values() for wire in remote.wires]  # type: ignore[attr-defined]
     assert [wire.process.returncode for wire in wires] == [0] * 4
-
-
-def test_a_worker_that_is_gone_cannot_be_watched(bed: Callable[..., Testbed]) -> None:
-    gone = 2**22 + 1  # above what any kernel gives
-    assert not psutil.pid_exists(gone)
-    refused = pytest.raises(SessionError, match=rf"^pi: .*{gone}")
-    with closing(Devices(bed(), INTERVAL_S)) as watched, refused:
-        watched.start({EDGE: facts(gone), SERVER: facts(os.getpid())})
 
 
 def test_each_monitor_gets_its_workers_process_and_its_own_gpu() -> None:

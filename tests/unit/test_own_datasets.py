@@ -16,15 +16,12 @@ from torch import Tensor
 from pareto.models.datasets import open_named
 from pareto.models.feed import image, own_inputs
 from pareto.models.prepare import canonical, prepare
-from pareto.partitions import registry
 from pareto.partitions.graph import Input
 from pareto.protocol.errors import UserError
 from pareto.remote.codecs.camera import Crop
 from pareto.sweep import dataset_names
 from pareto.sweep.checked_sweep import make_sweep
-from pareto.sweep.sweep import Sweep
 from tests import REPOSITORY
-from tests.digits import needs_digits
 from tests.unit.refusals import refusal
 
 TEXT = """
@@ -229,47 +226,6 @@ def test_a_model_that_takes_no_images_gets_tensors_as_they_are(tmp_path: Path, s
     assert float(inputs.min()) < 0
     other = sweep.model_copy(update={"dataset": f"{file}:pictures"})
     assert refusal(UserError, prepare, sweep.models[0], other).replace(str(tmp_path), "FOLDER") == snapshot
-
-
-DIGITS = """
-import csv, gzip
-from importlib.util import find_spec
-from pathlib import Path
-
-import torch
-
-FILE = Path(find_spec("sklearn").origin).with_name("datasets") / "data" / "digits.csv.gz"
-
-class Digits:
-    def __init__(self, path):
-        with gzip.open(FILE, "rt") as file:
-            rows = torch.tensor([[float(value) for value in row] for row in csv.reader(file)])
-        self.images, self.targets = rows[:, :64].reshape(-1, 1, 8, 8) / 16, rows[:, 64].int().tolist()
-
-    def __len__(self):
-        return len(self.targets)
-
-    def __getitem__(self, number):
-        return self.images[number], self.targets[number]
-
-def build():
-    return torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(144, 10))
-
-build.input_shape = (1, 8, 8)
-"""
-
-
-@needs_digits
-def test_the_digits_that_a_package_ships(tmp_path: Path) -> None:
-    file = tmp_path / "digits_of_test_own_datasets.py"
-    file.write_text(DIGITS)
-    name = registry.canonical(f"{file}:build")
-    made = prepare(name, Sweep(model=name, dataset=f"{file}:Digits", images=50))
-    told = made.manifest["dataset"]
-    assert (told["of"], told["images"], told["labels"], len(told["classes"])) == (1797, 50, "numbers", 10)
-    inputs = load_file(made.data[1].path)["input0"]
-    assert (inputs.shape, inputs.dtype) == ((50, 1, 1, 8, 8), torch.uint8)
-    assert made.qualities[1]["none"].images == 50
 
 
 def test_the_example_of_the_documentation(tmp_path: Path) -> None:

@@ -142,36 +142,6 @@ def test_a_world_that_changed_is_another_run(
     assert "start a new run" in line
 
 
-def test_a_host_that_is_gone_ends_the_run_and_says_how_to_go_on(
-    tmp_path: Path, job: Words, world: Callable[[str], Words]
-) -> None:
-    done = measured(*job, *world("faults: {lost: server, after: 4}"))
-    assert done.code == 1
-    assert f"--resume {only_run(tmp_path)}" in done.out
-    assert Counter(row["status"] for row in read(tmp_path)) == {"ok": 4, "failed": 5}
-
-
-@pytest.mark.deep
-def test_rounds_are_added_until_it_is_sure(tmp_path: Path, job: Words, world: Callable[[str], Words]) -> None:
-    wanted = (*job, *world("noise: {trial: 3%}"), *["--until", "4%", "--points", "0,7", "--only"])
-    assert measured(*wanted).code == 0
-    stopping = session(tmp_path)["stopping"]
-    assert stopping["ended"] == "sure"
-    rounds = {int(row["round"]) for row in read(tmp_path)}
-    assert max(rounds) == len(rounds) == stopping["rounds"] > 6
-
-
-def test_a_budget_is_of_the_time_that_trials_would_take(tmp_path: Path, job: Words) -> None:
-    assert (
-        measured(
-            *job, *["--testbed", "simulated", "--points", "0,7", "--only", "--trials", "1", "--budget", "30s"]
-        ).code
-        == 0
-    )
-    assert session(tmp_path)["stopping"]["ended"] == "budget"
-    assert 20 < sum(float(row["wall_s"]) for row in read(tmp_path)) <= 30
-
-
 @pytest.mark.parametrize("arguments", [("doctor",), ("doctor", "--link", "wifi")])
 def test_only_sweeps_are_simulated(arguments: Words) -> None:
     assert "only sweeps" in refused(*arguments, "--testbed", "simulated")

@@ -1,4 +1,4 @@
-"""Tests in this folder run in a guest whose kernel has sch_netem. On the host they are collected, and only reported."""
+"""Tests in this folder run in a guest whose kernel has sch_netem: on the host all that are selected are one test."""
 
 from __future__ import annotations
 
@@ -8,42 +8,46 @@ from pathlib import Path
 
 import pytest
 
-from tests.vm.guest import GuestItem, GuestRun, Reporter, captured
+from tests.vm.kernel import UnavailableError
+from tests.vm.machine import run
 
-_PORT = os.environ.get("PARETO_GUEST")
-_RUN: pytest.StashKey[GuestRun] = pytest.StashKey()
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    if _PORT:
-        config.pluginmanager.register(Reporter(config, _PORT))
+_IN_GUEST = "PARETO_GUEST" in os.environ
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if not _PORT:
-        here = Path(__file__).parent
-        items[:] = [GuestItem.of(item) if here in item.path.parents else item for item in items]
+class Guest(pytest.Item):
+    """Stands for the tests of this folder, of which nothing is set up or run here."""
+
+    tests: list[str]
+
+    def reportinfo(self) -> tuple[Path, int, str]:
+        return self.path, 0, f"{self.name}: {len(self.tests)} tests"
+
+    def runtest(self) -> None:
+        options = self.config.option
+        # Plugins that these tests do not need take an emulated processor ten seconds.
+        command = ["env", "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1", sys.executable, "-m", "pytest", "-rA"]
+        command += ["-p", "pytest_timeout", "-p", "no:cacheprovider", f"--tb={options.tbstyle}"]
+        command += ["--deep"] * bool(options.deep) + ["-s"] * (options.capture == "no")
+        command += ["-x"] * bool(options.maxfail)
+        command += [] if options.timeout is None else [f"--timeout={options.timeout}"]
+        try:
+            status = run([*command, f"--rootdir={self.config.rootpath}", *self.tests], echo=sys.stdout.buffer)
+        except UnavailableError as error:
+            pytest.skip(str(error))
+        assert status == 0, f"pytest in the guest ended with status {status}"
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
-    """pytest's own for a test in the guest, but for the running."""
-    if not isinstance(item, GuestItem):
-        return None
-    session = item.session
-    if _RUN not in session.stash:
-        session.stash[_RUN] = GuestRun(session)
-    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-    for report in session.stash[_RUN].reports(item):
-        if report.when == "teardown" and item.config.option.capture == "no":
-            sys.stdout.writelines(captured(report))
-        item.ihook.pytest_runtest_logreport(report=report)
-    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
-    return True
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(session: pytest.Session, items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    mine = [] if _IN_GUEST else [item for item in items if here in item.path.parents]
+    if mine:
+        guest: Guest = Guest.from_parent(session, name="guest", nodeid="tests/vm::guest")
+        guest.tests = [item.nodeid for item in mine]
+        items[:] = [*(item for item in items if item not in set(mine)), guest]
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_timeout_set_timer(item: pytest.Item) -> bool | None:
-    """None here: each test has its own in the guest, and the first waits for the boot as well."""
-    return True if isinstance(item, GuestItem) else None
+    """None here: each test has its own in the guest."""
+    return True if isinstance(item, Guest) else None

@@ -13,12 +13,11 @@ import argparse
 import contextlib
 import shlex
 import sys
-from collections.abc import Generator, Iterator, Sequence
-from types import TracebackType
+from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
 from tests.vm.boot import Boot, Console, OverdueError
-from tests.vm.kernel import CACHE, REPOSITORY, UnavailableError, prepare
+from tests.vm.kernel import CACHE, REPOSITORY, Kernel, UnavailableError, prepare
 
 LOG = CACHE / "console.log"  # of the machine that was started last
 LIMIT_S = 1800.0
@@ -27,101 +26,63 @@ POWER_OFF_LIMIT_S = 10.0
 
 
 class MachineError(RuntimeError):
-    """A guest that did not boot, or that ended before its command did: one line."""
+    """A guest that did not boot, or that ended before its command did; with the end of what its console says."""
 
 
 class TimeLimitError(MachineError):
     """A command that took longer than it may."""
 
 
-class Machine:
-    """One command in one guest, from boot to power-off; everything is ended with the `with` block."""
+def run(command: Sequence[str], limit_s: float = LIMIT_S, echo: BinaryIO | None = None) -> int:
+    """The exit status of a command in a guest, which boots for it; `echo` gets what it prints, as it comes.
 
-    def __init__(
-        self, command: Sequence[str], limit_s: float = LIMIT_S, echo: BinaryIO | None = None
-    ) -> None:
-        """`echo` gets what the command prints, as it comes. Raises UnavailableError."""
-        self.status: int | None = None
-        self._kernel = prepare()
-        self._command = command
-        self._limit_s = limit_s
-        self._console = Console(LOG, echo)
-        self._reports = self._run()
-
-    def __enter__(self) -> Machine:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self._reports.close()
-        self._console.close()
-
-    def reports(self) -> Iterator[dict[str, Any]]:
-        """What the command writes to $PARETO_GUEST, one JSON object a line, as it comes; then `status` is set.
-
-        The guest boots when the first is asked for. Raises MachineError.
-        """
-        return self._reports
-
-    @property
-    def tail(self) -> str:
-        """The last lines of what the kernel and the command printed."""
-        return self._console.tail
-
-    def _run(self) -> Generator[dict[str, Any], None, None]:
+    Raises UnavailableError and MachineError.
+    """
+    kernel = prepare()
+    with contextlib.closing(Console(LOG, echo)) as console:
         for _ in range(2):
-            with Boot(self._kernel, self._script(), self._console) as boot:
+            with Boot(kernel, _script(kernel, command), console) as boot, contextlib.suppress(OverdueError):
                 reports = boot.reports()
-                if self._is_up(boot, reports):
-                    yield from self._until_exit(boot, reports)
-                    return
-        raise MachineError(
-            f"the guest fell silent for {SILENCE_LIMIT_S:g} s as it booted, and when it was tried again"
-        )
+                boot.limit(SILENCE_LIMIT_S, silent=True)
+                if next(reports, None) is not None:
+                    return _status(boot, reports, console, limit_s)
+        raise _broken(console, f"the guest fell silent for {SILENCE_LIMIT_S:g} s as it booted, twice")
 
-    def _script(self) -> str:
-        repository, modules = (shlex.quote(str(path)) for path in (REPOSITORY, self._kernel.modules))
-        # What other programs write to this machine's /tmp would be seen, and taken for what a test left there;
-        # but the repository may be there, too.
-        lines = [
-            "mkdir -p /run/vm/repository /lib/modules",
-            f"mount --bind {repository} /run/vm/repository",
-            "mount -t tmpfs tmpfs /tmp",
-            f"mkdir -p {repository}",
-            f"mount --move /run/vm/repository {repository}",
-            f"mount --bind {modules} /lib/modules",
-            f"cd {repository}",
-            f"exec {shlex.join(self._command)}",
-        ]
-        return " &&\n".join(lines) + "\n"
 
-    def _is_up(self, boot: Boot, reports: Iterator[dict[str, Any]]) -> bool:
-        boot.limit(SILENCE_LIMIT_S, silent=True)
-        try:
-            return next(reports, None) is not None
-        except OverdueError:
-            return False
+def _status(boot: Boot, reports: Iterator[dict[str, Any]], console: Console, limit_s: float) -> int:
+    """What the command in a guest that is up ends with, once all that it printed has come."""
+    boot.limit(limit_s)
+    try:
+        ended = next(reports, None)
+    except OverdueError:
+        raise _broken(console, f"the command did not end within {limit_s:g} s", TimeLimitError) from None
+    if ended is None:
+        raise _broken(console, "the guest died before its command had ended")
+    boot.limit(POWER_OFF_LIMIT_S)
+    with contextlib.suppress(OverdueError):
+        next(reports, None)
+    return int(ended["exit"])
 
-    def _until_exit(
-        self, boot: Boot, reports: Iterator[dict[str, Any]]
-    ) -> Generator[dict[str, Any], None, None]:
-        boot.limit(self._limit_s)
-        try:
-            for report in reports:
-                if "exit" in report:
-                    self.status = int(report["exit"])
-                    boot.limit(POWER_OFF_LIMIT_S)
-                else:
-                    yield report
-        except OverdueError:
-            if self.status is None:
-                raise TimeLimitError(f"the guest's command did not end within {self._limit_s:g} s") from None
-        if self.status is None:
-            raise MachineError("the guest died before its command had ended")
+
+def _broken(console: Console, why: str, kind: type[MachineError] = MachineError) -> MachineError:
+    return kind(f"{why}; the end of its console, all of which is in {LOG}:\n{console.tail}")
+
+
+def _script(kernel: Kernel, command: Sequence[str]) -> str:
+    repository, modules = (shlex.quote(str(path)) for path in (REPOSITORY, kernel.modules))
+    # What other programs write to this machine's /tmp would be seen, and taken for what a test left there;
+    # but the repository may be there, too.
+    lines = [
+        "mkdir -p /run/vm/repository /lib/modules",
+        f"mount --bind {repository} /run/vm/repository",
+        "mount -t tmpfs tmpfs /tmp",
+        f"mkdir -p {repository}",
+        f"mount --move /run/vm/repository {repository}",
+        f"mount --bind {modules} /lib/modules",
+        f"cd {repository}",
+        f"exec {shlex.join(command)}",
+    ]
+    return " &&\n".join(lines) + "\n"
 
 
 def main() -> int:
@@ -132,19 +93,12 @@ def main() -> int:
     parser.add_argument("command", nargs="+", help="after --, with its arguments")
     options = parser.parse_args()
     try:
-        with Machine(options.command, options.limit, sys.stdout.buffer) as machine:
-            for _ in machine.reports():
-                pass
-    except UnavailableError as error:
+        return run(options.command, options.limit, sys.stdout.buffer)
+    except (UnavailableError, MachineError) as error:
         print(f"error: {error}", file=sys.stderr)
-        return 125
-    except MachineError as error:
-        print(f"error: {error}; the end of its console, all of which is in {LOG}:", file=sys.stderr)
-        print(machine.tail, file=sys.stderr)
         return 124 if isinstance(error, TimeLimitError) else 125
     except KeyboardInterrupt:
         return 130
-    return machine.status if machine.status is not None else 125
 
 
 if __name__ == "__main__":

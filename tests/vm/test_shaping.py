@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import platform
 import shutil
+import socket
 import statistics
 import subprocess
 from collections.abc import Iterator
@@ -17,6 +19,7 @@ from pareto.remote.link.netem import QdiscError
 from pareto.remote.link.profile import Bucket, Direction, Gilbert
 from pareto.remote.link.trace import Step, Trace
 from tests.vm import wire
+from tests.vm.kernel import CACHE
 
 pytestmark = pytest.mark.vm
 
@@ -48,6 +51,12 @@ def decoded() -> list[Any]:
     """What pyroute2 itself makes of the qdiscs."""
     with IPRoute() as ip:
         return [q for q in ip.get_qdiscs(index=qdisc.index_of("data0")) if q["handle"]]
+
+
+def test_this_is_debians_kernel_and_has_netem() -> None:
+    assert socket.gethostname() == "guest"
+    assert (CACHE / "kernel" / "lib" / "modules" / platform.release()).is_dir()
+    assert qdisc.supported()
 
 
 def test_every_field_as_another_reader_sees_it(control: qdisc.TrafficControl) -> None:
