@@ -112,16 +112,6 @@ def test_only_the_number_of_a_request_is_open() -> None:
     assert wire.Likeness(b"", form).number(unnamed) is None
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool, torch.uint8, torch.int16])
-def test_a_view_is_the_tensors_own_memory(dtype: torch.dtype) -> None:
-    tensor = torch.ones(2, 3, dtype=dtype)
-    (view,) = wire.views((tensor,))
-    assert len(view) == tensor.nbytes
-    view[:] = bytes(len(view))
-    assert not tensor.any()
-    assert not bytes(wire.views((torch.empty(0, 4),))[0])
-
-
 def test_views_of_any_length_leave_no_garbage() -> None:
     """With a codec that compresses each request has its own length, and garbage is not collected while it is timed."""
     gc.collect()

@@ -108,19 +108,6 @@ def test_no_frame_starts_a_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert not started.exists()
 
 
-@pytest.mark.parametrize("value", [0.0, 1.0, -2.5, float("nan"), float("inf")])
-@pytest.mark.parametrize(
-    "kind", ["", ":zstd:5:bitshuffle", ":lz4:1:noshuffle", ":lz4hc:0:shuffle", ":zlib:9:shuffle"]
-)
-@pytest.mark.parametrize("size", [1, 3, 33, 5000, 40_000])
-def test_a_chunk_of_any_data_has_its_codecs_form(kind: str, value: float, size: int) -> None:
-    codec = parse(f"blosc2{kind}")
-    drawn = torch.randn(size, generator=torch.Generator().manual_seed(0))
-    for tensor in (torch.full((size,), value), drawn, drawn.relu(), (drawn * 9).to(torch.uint8)):
-        (decoded,) = codec.decode(codec.encode((tensor,)), layout((tensor,)))
-        assert torch.equal(decoded.view(torch.uint8), tensor.view(torch.uint8))
-
-
 @pytest.mark.parametrize("name", (*FLOATS, *PICTURES))
 def test_a_decoder(name: str, cases: int) -> None:
     codec, tensors = parse(name), payload(name)

@@ -1,7 +1,4 @@
-"""What a device has in memory: the weights of one stage, those of the next when it changes, never of both; and shards.
-
-Of these each unit's tensors are in a file of their own, and give the stage that the whole file gives.
-"""
+"""What a device has in memory: the weights of one stage, those of the next when it changes; and shards, a unit each."""
 
 import hashlib
 import weakref
@@ -11,25 +8,16 @@ import torch
 from safetensors.torch import load, load_file
 
 from pareto.partitions import model as partitioned
-from pareto.partitions import proof, shards, weights
+from pareto.partitions import shards, weights
 from pareto.partitions.model import ResidentStage
 from pareto.partitions.recipe import Cuts, Recipe
 from pareto.protocol.errors import UserError
-from tests.unit.gating import gating
 from tests.unit.partitions.builders import images, recipe_of
 from tests.unit.small_models import small
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 SIZE = 64
-
-
-@pytest.fixture(scope="module", params=gating(["mobilenet_v2", "swin_t"], "swin_t"))
-def whole(request, tmp_path_factory):
-    """A model and its weights file."""
-    with small(request.param, SIZE) as name:
-        file = weights.make(name, "seeded", 7, tmp_path_factory.mktemp("weights")).path
-        yield partitioned.load(Recipe(name), file), file
 
 
 @pytest.fixture
@@ -42,29 +30,6 @@ def resident(tmp_path):
 
 def tensors_of(stage):
     return [*stage.named_parameters(remove_duplicate=False), *stage.named_buffers(remove_duplicate=False)]
-
-
-def test_resident_stages_hold_their_own_tensors_and_no_others_and_compute_what_the_whole_computes(whole):
-    model, file = whole
-    inputs = images(SIZE)
-    (expected,) = proof.reference(model, inputs)
-    last = len(model.points) - 1
-    edge, server = ResidentStage(model, [file]), ResidentStage(model, [file])
-    assert edge.nbytes == 0
-    total = sum(tensor.nbytes for tensor in model.state.values())
-    for index in (last // 2, 0, last, 1, last - 1):
-        edge.change(0, index)
-        server.change(index, last)
-        for part, (start, end) in ((edge, (0, index)), (server, (index, last))):
-            held = dict(tensors_of(part.stage))
-            assert held.keys() == dict(tensors_of(model.stage(start, end))).keys()
-            assert len({tensor.data_ptr() for tensor in held.values()}) == len(held)
-            assert part.nbytes == sum(tensor.nbytes for tensor in held.values())
-        assert edge.nbytes + server.nbytes == total
-        if index in (0, last):
-            assert edge.nbytes == (total if index else 0)
-        with torch.inference_mode():
-            assert torch.equal(server.stage(edge.stage((inputs,)))[0], expected), index
 
 
 def test_a_changed_stage_keeps_what_both_need_and_lets_go_of_the_rest_first(resident, monkeypatch):
@@ -108,12 +73,6 @@ def test_a_stage_that_cannot_be_read_leaves_none(resident, tmp_path):
     assert it.stage.body is not None
     it.change(0, 0)
     assert it.nbytes == 0
-
-
-def test_a_resident_stage_refuses_a_file_of_another_model_at_once(tmp_path):
-    file = weights.make("squeezenet1_1", "seeded", 7, tmp_path)
-    with pytest.raises(UserError, match="resnet18"):
-        ResidentStage(partitioned.outline(Recipe("resnet18")), [file.path])
 
 
 def test_a_marked_stage_computes_the_same_and_calls_between_its_units(resident):

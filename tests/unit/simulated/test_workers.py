@@ -106,14 +106,6 @@ def test_an_engine_takes_its_share_of_the_time_on_the_hosts_that_have_it() -> No
     assert both["server_s"] == pytest.approx(0.5 * eager["server_s"]), "as usual"
 
 
-def test_hosts_between_decode_and_encode() -> None:
-    wanted = sweep(points="2+4", hosts=3, codec="none,fp16")
-    coded, plain = by("codec", rows(wanted, world(noise=STILL)))
-    assert coded["middle_s"] == pytest.approx(plain["middle_s"])
-    assert coded["decode_s"] > 0
-    assert coded["status"] == plain["status"] == "ok"
-
-
 def test_many_requests_keep_the_slowest_step_busy_and_wait_for_a_busy_server_only() -> None:
     hosts = {"edge": {"per_unit": 0.02}, "server": {"per_unit": 0.01}}
     chosen = sweep(points="3", in_flight="1,auto")
