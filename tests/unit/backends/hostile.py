@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -14,6 +13,7 @@ import torch
 from pareto.remote.backends import wire
 from pareto.remote.backends.base import MAX_S, Layout, Tensors
 from pareto.remote.backends.wire import Kind
+from tests.unit.fuzzing import edited
 
 NAME = b"thisone."
 LAYOUTS: tuple[Layout, ...] = (
@@ -85,75 +85,28 @@ def said(data: bytes, forms: Mapping[Kind, wire.Form | None]) -> tuple[list[Said
     return found, ""
 
 
-def one_byte(data: bytes, chance: random.Random, of: slice = slice(None)) -> bytes:
-    places = range(*of.indices(len(data)))
-    if not places:
-        return data
-    at = chance.choice(places)
-    return data[:at] + bytes([data[at] ^ chance.randrange(1, 256)]) + data[at + 1 :]
-
-
-def _put(data: bytes, at: int, new: bytes) -> bytes:
-    return data[:at] + new + data[at + len(new) :]
-
-
-def _a_lying_size(data: bytes, chance: random.Random) -> bytes:
-    size = int.from_bytes(data[HEAD - 8 : HEAD], "big")
-    lie = chance.choice((*LIES, size + 1, size + 8, 2 * size, max(0, size - 1)))
-    return _put(data, HEAD - 8, lie.to_bytes(8, "big"))
-
-
-def _of_another_kind(data: bytes, chance: random.Random) -> bytes:
-    size = chance.choice((0, 3, 300, wire.MAX_TEXT + 1))
-    return wire.message(chance.choice(list(Kind)), size) + b"\x1b[2J" + chance.randbytes(max(0, size - 4))
-
-
-def _times(data: bytes, chance: random.Random) -> bytes:
-    return _put(data, 32 + 8 * chance.randrange(8), struct.pack("!d", chance.choice(SECONDS)))
-
-
-def _cut_out(data: bytes, chance: random.Random) -> bytes:
-    begin = chance.randrange(len(data))
-    return data[:begin] + data[begin + chance.randrange(1, 40) :]
-
-
-def _added(data: bytes, chance: random.Random) -> bytes:
-    begin = chance.randrange(len(data) + 1)
-    return data[:begin] + chance.randbytes(chance.randrange(1, 40)) + data[begin:]
-
-
-Way = Callable[[bytes, random.Random], bytes]
-_OF_ONE: tuple[Way, ...] = (
-    one_byte,
-    partial(one_byte, of=slice(HEAD)),
-    partial(one_byte, of=slice(HEAD, HEAD + wire.DESCRIPTOR.size)),
-    _a_lying_size,
-    lambda data, chance: _put(data, 8, chance.choice(LIES).to_bytes(8, "big")),  # number
-    _times,
-    lambda data, chance: _put(data, chance.choice((6, 7, 24)), chance.randbytes(1)),  # kind, tensors, stages
-    _of_another_kind,
-    lambda _, chance: chance.randbytes(chance.randrange(2 * HEAD)),
-)
-_OF_ALL: tuple[Way, ...] = (
-    lambda data, _: data,
-    lambda data, chance: data[: chance.randrange(len(data))],
-    _cut_out,
-    _added,
+FIELDS = (0, 4, 6, 7, 8, 16, 24, *range(32, 96, 8), 96, *[HEAD - 8] * 4, *[HEAD] * 4)
+"""Where the fields of a header begin, and what describes the first tensor; sizes most often."""
+VALUES = (
+    *(lie.to_bytes(8, "big") for lie in LIES),
+    *(struct.pack("!d", each) for each in SECONDS),
+    *(wire.message(kind, size) + b"\x1b[2J" + bytes(max(0, size - 4)) for kind in Kind for size in (0, 300)),
 )
 
 
 def spoiled(messages: Sequence[bytes], chance: random.Random) -> bytes:
     """A stream of these messages in which one thing is wrong, or nothing."""
-    made, way = list(messages), chance.choice(("again", "shuffled", *_OF_ALL, *_OF_ONE))
-    which = chance.randrange(len(made))
-    if way == "again":
-        made.insert(chance.randrange(len(made) + 1), made[which])
-    elif way == "shuffled":
-        chance.shuffle(made)
-    elif way in _OF_ONE:
-        made[which] = way(made[which], chance)
-    stream = b"".join(made)
-    return way(stream, chance) if way in _OF_ALL else stream
+    made, which = list(messages), chance.randrange(len(messages))
+    match chance.choice(("right", "again", "shuffled", "of all", *["of one"] * 4)):
+        case "again":
+            made.insert(chance.randrange(len(made) + 1), made[which])
+        case "shuffled":
+            chance.shuffle(made)
+        case "of one":
+            made[which] = edited(made[which], chance, FIELDS, VALUES)
+        case "of all":
+            return edited(b"".join(made), chance)
+    return b"".join(made)
 
 
 @dataclass

@@ -32,7 +32,6 @@ from tests.unit.backends.hostile import (
     UNENDED,
     Peer,
     as_bytes,
-    one_byte,
     said,
     spoiled,
     tensors_of,
@@ -150,39 +149,27 @@ def test_a_server(cases: int) -> None:
 
 
 def put(socks: list[socket.socket], messages: list[bytes], chance: random.Random) -> None:
-    """Send these in stripes, of which one is wrong, missing, or comes twice; then end."""
-    sent, stripes = list[bytes](), list[tuple[int, int, bytes]]()
-    for number, message in enumerate(messages):
-        stripes += (
-            (number, begin, message[begin : begin + STRIPE]) for begin in range(0, len(message), STRIPE)
-        )
-    sent += (_STRIPE.pack(number, begin, len(data)) + data for number, begin, data in stripes)
+    """Send these in stripes, of which one has a wrong head, is missing or comes twice, or in any order; then end."""
+    numbered = enumerate(messages)
+    parts = [(n, at, whole[at : at + STRIPE]) for n, whole in numbered for at in range(0, len(whole), STRIPE)]
+    sent = [_STRIPE.pack(number, begin, len(data)) + data for number, begin, data in parts]
     which = chance.randrange(len(sent))
-    way = chance.choice(("right", "twice", "lost", "head", "lie", "cut", "swapped"))
-    if way == "twice":
-        sent.insert(chance.randrange(len(sent) + 1), sent[which])
-    elif way == "lost":
-        del sent[which]
-    elif way == "head":
-        sent[which] = one_byte(sent[which], chance, slice(_STRIPE.size))
-    elif way == "lie":
-        number, begin, data = stripes[which]
-        lying = [number, begin, len(data)]
-        place = chance.randrange(3)
-        lying[place] = chance.choice(LIES) % (1 << (32 if place == 2 else 64))
-        sent[which] = _STRIPE.pack(*lying) + data
-    elif way == "cut":
-        sent[which] = sent[which][: chance.randrange(len(sent[which]))]
-    elif way == "swapped":
-        chance.shuffle(sent)
-    left = list(socks)
-    for place, stripe in enumerate(sent):
-        sock = chance.choice(left)
-        sock.sendall(stripe)
-        if way == "cut" and place == which:  # there this connection ends
-            left.remove(sock)
-            sock.shutdown(socket.SHUT_WR)
-    for sock in left:
+    match chance.choice(("right", "twice", "lost", "swapped", "lie", "lie", "lie")):
+        case "twice":
+            sent.insert(chance.randrange(len(sent) + 1), sent[which])
+        case "lost":
+            del sent[which]
+        case "swapped":
+            chance.shuffle(sent)
+        case "lie":
+            number, begin, data = parts[which]
+            lying, place = [number, begin, len(data)], chance.randrange(3)
+            lie = chance.choice((*LIES, lying[place] + 1, lying[place] ^ 1 << chance.randrange(32)))
+            lying[place] = lie % (1 << (32 if place == 2 else 64))
+            sent[which] = _STRIPE.pack(*lying) + data
+    for stripe in sent:
+        chance.choice(socks).sendall(stripe)
+    for sock in socks:
         sock.shutdown(socket.SHUT_WR)
 
 
