@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import asdict
 from typing import Any
 
@@ -18,10 +20,12 @@ from pareto.partitions.recipe import Recipe
 from pareto.protocol import messages
 from pareto.protocol.messages import LoadModel, LoadStage, Split
 from pareto.protocol.trial_messages import Length, RunTrial, TrialReport
+from pareto.remote.backends.tcp import TcpServer
 from pareto.remote.codecs.registry import parse
 from pareto.remote.worker import device
+from pareto.remote.worker.probe import ProbeClient, ProbeServer
 from pareto.remote.worker.worker import Worker
-from tests.unit.backends.builders import keys
+from tests.unit.backends.builders import HERE, TOKEN, keys
 from tests.unit.small_models import small
 
 MODEL = "squeezenet1_1_64_pixels"
@@ -111,3 +115,26 @@ def pair(loading: dict[str, Any], one_thread: None) -> Chain:
 @pytest.fixture(scope="module")
 def three(loading: dict[str, Any], one_thread: None) -> Chain:
     return Chain(loading, hosts=3)
+
+
+@pytest.fixture
+def server() -> Iterator[TcpServer]:
+    with closing(TcpServer(HERE, TOKEN)) as server:
+        yield server
+
+
+@pytest.fixture
+def probing() -> Iterator[ProbeServer]:
+    with closing(ProbeServer(HERE, "t")) as server:
+        yield server
+
+
+@pytest.fixture
+def client(probing: ProbeServer) -> Iterator[ProbeClient]:
+    with closing(ProbeClient(HERE, probing.port, "t")) as client:
+        yield client
+
+
+def now_s() -> float:
+    """By the clock that other processes read, too: for an order, not for how long something took."""
+    return time.monotonic()  # noqa: TID251

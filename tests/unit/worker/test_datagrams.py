@@ -31,18 +31,6 @@ Put = Callable[[Line], None]
 LOCAL = "127.0.0.1"
 
 
-@pytest.fixture
-def server() -> Iterator[ProbeServer]:
-    with contextlib.closing(ProbeServer(LOCAL, "t")) as server:
-        yield server
-
-
-@pytest.fixture
-def client(server: ProbeServer) -> Iterator[ProbeClient]:
-    with contextlib.closing(ProbeClient(LOCAL, server.port, "t")) as client:
-        yield client
-
-
 def datagram_socket() -> socket.socket:
     return socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 
@@ -257,8 +245,8 @@ def test_what_sending_takes_is_no_part_of_the_gap(monkeypatch: pytest.MonkeyPatc
     assert sent == [number * 1_953_125 for number in range(51)]
 
 
-def test_the_receive_buffer_is_as_large_as_the_kernel_allows(server: ProbeServer) -> None:
-    with socket.create_connection((LOCAL, server.port)) as tcp, datagrams._datagram_socket(tcp) as udp:
+def test_the_receive_buffer_is_as_large_as_the_kernel_allows(probing: ProbeServer) -> None:
+    with socket.create_connection((LOCAL, probing.port)) as tcp, datagrams._datagram_socket(tcp) as udp:
         with datagram_socket() as greedy:  # a container cannot read the limit
             greedy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
             allowed, got = (it.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) for it in (greedy, udp))
@@ -268,8 +256,8 @@ def test_the_receive_buffer_is_as_large_as_the_kernel_allows(server: ProbeServer
 class Asked:
     """An exchange as far as the server's readiness, by hand."""
 
-    def __init__(self, server: ProbeServer) -> None:
-        self.tcp = handshake.connected(LOCAL, server.port, "t")
+    def __init__(self, probing: ProbeServer) -> None:
+        self.tcp = handshake.connected(LOCAL, probing.port, "t")
         self.tcp.settimeout(30)
         self.udp = datagram_socket()
         self.udp.bind((LOCAL, 0))
@@ -290,13 +278,13 @@ class Asked:
 
 
 @pytest.fixture
-def asked(server: ProbeServer) -> Iterator[Asked]:
-    with contextlib.closing(Asked(server)) as asked:
+def asked(probing: ProbeServer) -> Iterator[Asked]:
+    with contextlib.closing(Asked(probing)) as asked:
         yield asked
 
 
-def test_only_datagrams_with_the_cookie_are_answered_or_counted(server: ProbeServer, asked: Asked) -> None:
-    with contextlib.closing(Asked(server)) as another:
+def test_only_datagrams_with_the_cookie_are_answered_or_counted(probing: ProbeServer, asked: Asked) -> None:
+    with contextlib.closing(Asked(probing)) as another:
         cookies = (bytes(16), asked.cookie[:8], asked.cookie[::-1], another.cookie)
     for cookie, kind in itertools.product(cookies, (PING, SAMPLE)):
         asked.udp.sendto(asked.datagram(kind, 0, cookie), asked.server)
@@ -318,7 +306,7 @@ def test_only_datagrams_with_the_cookie_are_answered_or_counted(server: ProbeSer
 
 
 def test_an_end_without_a_peer_gives_up(
-    server: ProbeServer, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
+    probing: ProbeServer, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
 ) -> None:
     class Full(socket.socket):
         def sendto(self, *args: object) -> int:
@@ -326,12 +314,12 @@ def test_an_end_without_a_peer_gives_up(
 
     with monkeypatch.context() as patch:
         patch.setattr(datagrams, "TIMEOUT_S", 0.1)
-        with contextlib.closing(Asked(server)) as silent:
+        with contextlib.closing(Asked(probing)) as silent:
             assert silent.tcp.recv(1) == b""
         with Full(socket.AF_INET, socket.SOCK_DGRAM) as udp:
             end = End(udp, (LOCAL, 9), bytes(16), {})
             assert refusal(end.send, TRAIN, 1, TRAIN_BYTES, by=TimeoutError) == snapshot
-    client = ProbeClient(LOCAL, server.port, "t")
+    client = ProbeClient(LOCAL, probing.port, "t")
     assert client.measure(Question(datagrams=True)).rtt_s is not None
 
 
@@ -359,8 +347,8 @@ NONSENSE = {
 
 
 @pytest.mark.parametrize("nonsense", NONSENSE)
-def test_an_exchange_that_begins_with_nonsense_is_let_go(server: ProbeServer, nonsense: str) -> None:
-    with handshake.connected(LOCAL, server.port, "t") as tcp:
+def test_an_exchange_that_begins_with_nonsense_is_let_go(probing: ProbeServer, nonsense: str) -> None:
+    with handshake.connected(LOCAL, probing.port, "t") as tcp:
         tcp.settimeout(30)
         body = NONSENSE[nonsense]
         size = len(body) or 2**32 - 1
@@ -371,7 +359,7 @@ def test_an_exchange_that_begins_with_nonsense_is_let_go(server: ProbeServer, no
 WHOLE = {"sent": 1, "received": 1, "duplicates": 0, "reordered": 0}
 
 
-def test_nonsense_of_what_came_is_refused(server: ProbeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nonsense_of_what_came_is_refused(probing: ProbeServer, monkeypatch: pytest.MonkeyPatch) -> None:
     send_json, lies = datagrams.send_json, list[object]()
 
     def lie(tcp: socket.socket, message: object) -> None:
@@ -384,5 +372,5 @@ def test_nonsense_of_what_came_is_refused(server: ProbeServer, monkeypatch: pyte
         *({"rate_bps": None}, None),
     ):
         lies.append(wrong)
-        with contextlib.closing(ProbeClient(LOCAL, server.port, "t")) as client:
+        with contextlib.closing(ProbeClient(LOCAL, probing.port, "t")) as client:
             assert "nonsense" in refusal(client.measure, Question(datagrams=True), by=ValueError)

@@ -7,8 +7,7 @@ import functools
 import itertools
 import math
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +20,9 @@ from pareto.remote.backends.base import Reply, Tensors, layout
 from pareto.remote.backends.tcp import TcpClient, TcpServer
 from pareto.remote.worker import phases, served
 from pareto.remote.worker.phases import Length, NoLink, Phase, Sample
-from tests.unit.backends.builders import HERE, TOKEN, Works, opened, refusal
+from tests.unit.backends.builders import Works, opened, refusal
 
 INPUTS = [(torch.full((1, 8), float(i)),) for i in range(4)]
-
-
-@pytest.fixture
-def server() -> Iterator[TcpServer]:
-    with closing(TcpServer(HERE, TOKEN)) as server:
-        yield server
 
 
 def connect(

@@ -11,8 +11,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,18 +27,6 @@ from tests.program import wait_until
 from tests.unit.backends.builders import refusal
 
 EDGE_NS, SERVER_NS, HELD_NS, ROUND_TRIP_NS = 10**12, 7 * 10**15, 3 * 10**11, 20_000_000
-
-
-@pytest.fixture
-def server() -> Iterator[ProbeServer]:
-    with closing(ProbeServer("127.0.0.1", "t")) as server:
-        yield server
-
-
-@pytest.fixture
-def client(server: ProbeServer) -> Iterator[ProbeClient]:
-    with closing(ProbeClient("127.0.0.1", server.port, "t")) as client:
-        yield client
 
 
 def clock(monkeypatch: pytest.MonkeyPatch, **changed: Callable[..., object]) -> None:
@@ -133,21 +120,21 @@ def test_a_message_is_timed_until_its_answer(client: ProbeClient, monkeypatch: p
         assert did == [("has", message), ("answers", answer), ("is answered", answer)]
 
 
-def test_a_peer_silent_in_a_question_is_let_go(server: ProbeServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    silent = ProbeClient("127.0.0.1", server.port, "t")
+def test_a_peer_silent_in_a_question_is_let_go(probing: ProbeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    silent = ProbeClient("127.0.0.1", probing.port, "t")
     with monkeypatch.context() as patch:
         patch.setattr(probe, "TIMEOUT_S", 0.1)
         silent._sock.sendall(probe._ASK.pack(b"m", 1000, 0))
         assert silent._sock.recv(1) == b""
-    assert ProbeClient("127.0.0.1", server.port, "t").measure(Question()).rtt_s is not None
+    assert ProbeClient("127.0.0.1", probing.port, "t").measure(Question()).rtt_s is not None
     # A new connection takes over from a closed one that knows the token.
-    ProbeClient("127.0.0.1", server.port, "t").close()
+    ProbeClient("127.0.0.1", probing.port, "t").close()
     with pytest.raises(Rejected):
-        ProbeClient("127.0.0.1", server.port, "x")
-    assert ProbeClient("127.0.0.1", server.port, "t").measure(Question()).rtt_s is not None
+        ProbeClient("127.0.0.1", probing.port, "x")
+    assert ProbeClient("127.0.0.1", probing.port, "t").measure(Question()).rtt_s is not None
     # A size from the other end never decides what is allocated. More than there is memory: it comes as long as
     # somebody takes it.
-    with connected("127.0.0.1", server.port, "t") as sock:
+    with connected("127.0.0.1", probing.port, "t") as sock:
         sock.sendall(probe._ASK.pack(b"b", 1 << 62, 0))
         sock.settimeout(30)
         for _ in range(100):

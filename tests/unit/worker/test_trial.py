@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
@@ -41,7 +41,7 @@ from pareto.remote.worker.phases import Phase, Sample
 from pareto.remote.worker.trial import Data
 from pareto.remote.worker.worker import Worker, _layout
 from pareto.trial.codec_work import without_codecs
-from tests.unit.backends.builders import HERE, TOKEN, Work, Works, opened, refusal
+from tests.unit.backends.builders import HERE, Work, Works, opened, refusal
 from tests.unit.codecs.test_pictures import jpeg
 from tests.unit.own_codecs import ENTROPY, LEARNED, written
 from tests.unit.worker.conftest import (
@@ -57,12 +57,6 @@ LOGITS = [torch.eye(5)[[0, 1]], torch.eye(5)[[2, 3]]]
 """Two inputs of two images; the edge's stage passes them on, and the whole model does nothing else."""
 ALONE = tuple((logits,) for logits in LOGITS)
 TAKES = layout(LOGITS[:1])
-
-
-@pytest.fixture
-def server() -> Iterator[TcpServer]:
-    with closing(TcpServer(HERE, TOKEN)) as server:
-        yield server
 
 
 def run(

@@ -6,7 +6,6 @@ import gc
 import itertools
 import json
 import statistics
-import time
 import weakref
 from pathlib import Path
 from typing import Any
@@ -33,16 +32,7 @@ from pareto.remote.worker import device
 from pareto.remote.worker.__main__ import _guarded
 from pareto.remote.worker.worker import Worker, answers
 from tests.unit.backends.builders import refusal
-from tests.unit.worker.conftest import (
-    AT_EDGE,
-    ENCRYPTED,
-    LAST,
-    MODEL,
-    RECIPE,
-    Chain,
-    asked,
-    run_trial,
-)
+from tests.unit.worker.conftest import AT_EDGE, ENCRYPTED, LAST, MODEL, RECIPE, Chain, asked, now_s, run_trial
 
 needs_onnx = pytest.mark.skipif(bool(engines.missing("onnx")), reason="ONNX Runtime is not installed")
 
@@ -170,11 +160,6 @@ def test_each_host_tells_what_it_sent_and_how_long_it_computed(three: Chain) -> 
     assert middle.sent_bytes > payload_bytes  # on this loopback, of all three
     assert middle.received_bytes > 0 and middle.retransmits >= 0
     assert server.sent_bytes is server.received_bytes is server.retransmits is None
-
-
-def now_s() -> float:
-    """By the clock that workers read, too: for an order, not for how long something took."""
-    return time.monotonic()  # noqa: TID251
 
 
 def test_a_trial_tells_when_each_host_worked_on_its_own_clock(pair: Chain) -> None:
