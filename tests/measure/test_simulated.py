@@ -16,7 +16,7 @@ from pareto.simulated.world import World
 from pareto.sweep.checked_sweep import make_sweep
 from pareto.sweep.sweep import Sweep
 from tests.measure.conftest import Printed
-from tests.unit.simulated.study import rows
+from tests.unit.simulated.worlds import rows
 
 pytestmark = pytest.mark.deep
 

@@ -27,8 +27,7 @@ from pareto.sweep.sweep import Sweep
 from pareto.trial.store import Row
 from tests.unit.gating import gating
 from tests.unit.refusals import refusal
-from tests.unit.simulated.study import rows
-from tests.unit.simulated.worlds import HOSTS, POINTS, STILL, sweep, world
+from tests.unit.simulated.worlds import HOSTS, POINTS, STILL, rows, sweep, world
 
 
 def by(column: str, found: list[Row]) -> list[Row]:

@@ -108,22 +108,6 @@ def test_results_belong_to_their_inputs_and_none_that_differs_is_passed_over(ser
     assert [int(result[0, 0]) for _, (result,) in phase.outputs] == [0, 1, 0, 1, 0, 1]
 
 
-def test_stages_overlap_in_the_throughput_phase(server: TcpServer) -> None:
-    """The server is at each request but the last while the edge computes the next one."""
-    made = 8 + 1 + 4  # steady, the first, and those that drain the steps
-    both = threading.Barrier(2, timeout=60)
-    numbers = itertools.count()
-
-    def compute(tensors: Tensors) -> Tensors:
-        if next(numbers) > 0:
-            both.wait()
-        return tensors
-
-    client = connect(server, begins=lambda number: number < made - 1 and both.wait())
-    phase = phases.throughput(client, compute, INPUTS, Length(8, 0.0), 1.0, depth=4)
-    assert len(phase.samples) == made
-
-
 def test_never_more_in_flight_than_asked(server: TcpServer) -> None:
     third = threading.Event()
     numbers = itertools.count()
