@@ -7,9 +7,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from pareto.partitions import points, registry
+from pareto.partitions import costs, points, registry
 from pareto.partitions.graph import Input, TensorSpec, UntraceableModel
-from pareto.partitions.model import describe
+from pareto.partitions.model import describe, outline
 from pareto.partitions.recipe import Cuts, Recipe
 from pareto.partitions.torchvision_models import models
 from pareto.partitions.tracing import trace
@@ -25,14 +25,22 @@ MODELS = [
 GATING = ("alexnet", "mobilenet_v2", "resnet18", "shufflenet_v2_x0_5", "squeezenet1_1", "vit_b_16")
 
 
+def in_words(point, cost):
+    """What crosses there, and what a stage up to it takes."""
+    mflop, parameters = cost.flops / 1e6, cost.parameters
+    return f"{point.name}: {point.payload_bytes / 1024} KiB, {mflop:.1f} MFLOP, {parameters} parameters"
+
+
 @pytest.mark.parametrize("name", gating(MODELS, *GATING))
 def test_numbers_names_and_sizes_of_points_and_how_many_operators_allow_a_cut(name, snapshot):
-    """The last point is no cut. Of published work the numbers, names and sizes are as published."""
+    """The last point is no cut. Of published work the numbers, names, sizes and sums are as published."""
     found, shape, digest = describe(Recipe(name))
     every, _, _ = describe(Recipe(name, Cuts("op", fold=False)))
-    kib = [f"{point.name}: {point.payload_bytes / 1024} KiB" for point in found]
-    assert [len(every) - 1, *kib] == snapshot
-    assert [point.index for point in found] == list(range(len(kib)))
+    running = costs.before_points(outline(Recipe(name)))
+    assert [len(every) - 1, *map(in_words, found, running)] == snapshot
+    assert running[0] == costs.Cost()
+    assert running[-1].parameter_bytes == 4 * running[-1].parameters
+    assert [point.index for point in found] == list(range(len(found)))
     assert (found[0].after, found[0].payload) == ("", (TensorSpec((1, *shape), "float32"),))
     assert all(len(point.payload) == 1 and point.payload_bytes > 0 for point in found[:-1])
     assert found[-1].payload == ()

@@ -197,7 +197,9 @@ def test_without_a_file_there_is_a_usual_world() -> None:
     assert usual.speed("edge").gflops < usual.speed("middle1").gflops < usual.speed("server").gflops
 
 
-def test_quantities_have_their_units_and_a_file_of_times_stands_in_place_of_flops(tmp_path: Path) -> None:
+def test_quantities_have_their_units_and_a_file_of_times_stands_in_place_of_flops(
+    tmp_path: Path, snapshot: SnapshotAssertion
+) -> None:
     (tmp_path / "world.yaml").write_text(
         "hosts: {edge: {gflops: 2, per_unit: 30us}}\n"
         "noise: {kind: heavy, request: 10%, trial: 0, round: 0.05}\n"
@@ -207,12 +209,8 @@ def test_quantities_have_their_units_and_a_file_of_times_stands_in_place_of_flop
         "requests: 10\nseed: 7\n"
     )
     found = load(f"simulated:{tmp_path}/world.yaml")
-    assert found.speed("edge").per_unit == pytest.approx(30e-6)
-    assert (found.noise.request, found.noise.trial, found.noise.round) == (0.1, 0.0, 0.05)
-    assert (found.link.rate, found.link.delay) == (0.92, 0.003)
-    assert (found.faults.failed, found.faults.lost, found.faults.after) == (0.02, "edge", 20)
+    assert found.record() == snapshot
     assert (found.engine_share("onnx"), found.engine_share("eager")) == (0.4, 1.0)
-    assert (found.requests, found.seed) == (10, 7)
     (tmp_path / "units.csv").write_text("model,host,unit,seconds\nnet,edge,2,0.25\n")
     (tmp_path / "world.yaml").write_text("hosts: {edge: {gflops: 1, per_unit: 0ms}}\ntimes: units.csv\n")
     found = load(f"simulated:{tmp_path}/world.yaml")
