@@ -1,10 +1,11 @@
-"""Values that nobody expects, in place of what belongs somewhere in a message of JSON: by seeded chance."""
+"""Values that nobody expects in a message of JSON, and bytes that are not as they were sent: by seeded chance."""
 
 from __future__ import annotations
 
 import copy
 import math
 import random
+from collections.abc import Sequence
 from typing import Any
 
 HOSTILE: list[Any] = [
@@ -42,3 +43,18 @@ def changed(value: Any, chance: random.Random, where: list[tuple[Any, ...]]) -> 
     else:
         part[last] = copy.deepcopy(chance.choice(HOSTILE))
     return value
+
+
+def edited(
+    data: bytes, chance: random.Random, places: Sequence[int] = (), values: Sequence[bytes] = ()
+) -> bytes:
+    """With some bytes replaced, left out, added, doubled or cut off: mostly at these places, and by these values."""
+    at = chance.choice(places) if places and chance.random() < 0.7 else chance.randrange(len(data) + 1)
+    some = data[at : at + chance.choice((0, 1, 1, 1, 8, 40))]
+    if values and chance.random() < 0.5:
+        new = chance.choice(values)
+        some = new
+    else:
+        drawn = chance.randbytes(len(some)), chance.randbytes(chance.randrange(200))
+        new = chance.choice((b"", 2 * some, *drawn, drawn[0]))
+    return data[:at] + new + (data[at + len(some) :] if chance.random() < 0.9 else b"")

@@ -1,49 +1,152 @@
-"""Wrong bytes by the thousand, at both ends of tcp: a clean fault, or exactly the tensors that were sent.
-
-Seeded: a case that fails is named by its number. `--cases N` tries more.
-"""
+"""Wrong bytes by the thousand, at both ends of tcp: a clean fault, or exactly the tensors that were sent."""
 
 from __future__ import annotations
 
-import itertools
 import random
 import socket
 import struct
-import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, suppress
-from typing import cast
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, cast
 
 import pytest
 import torch
 
-from pareto.protocol.errors import BackendError
-from pareto.remote.backends import handshake, tcp, wire
-from pareto.remote.backends.base import Tensors
-from pareto.remote.backends.stripes import STRIPE, Stripes
+from pareto.remote.backends import tcp, wire
+from pareto.remote.backends.base import MAX_S, Layout, Tensors
 from pareto.remote.backends.tcp import TcpClient, TcpServer, _Conversation
 from pareto.remote.backends.wire import Kind
-from tests.unit.backends.builders import HERE, TOKEN, Works, opened, refusal
-from tests.unit.backends.hostile import (
-    HEAD,
-    LAYOUTS,
-    LIES,
-    NAME,
-    UNENDED,
-    Peer,
-    as_bytes,
-    one_byte,
-    said,
-    spoiled,
-    tensors_of,
-)
-from tests.unit.backends.test_stripes import Ends
+from tests.unit.backends.builders import Works, refusal
+from tests.unit.fuzzing import edited
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 SEED = 15
-OVER_LOOPBACK = 50
-"""So many cases in memory for one over real connections."""
+NAME = b"thisone."
+LAYOUTS: tuple[Layout, ...] = (
+    (("float32", (3,)),),
+    (("uint8", (2, 5)), ("int64", ())),
+    (("float64", (1, 0, 4)),),
+    (("bfloat16", (2100,)), ("bool", (7,)), ("float16", (1, 2, 3))),
+    (("float32", (5000,)),),
+)
+HEAD = wire.HEADER.size
+LIES = (0, 1, 2, 255, 1 << 16, 1 << 31, 1 << 32, 1 << 62, (1 << 63) - 1, (1 << 64) - 1)
+SECONDS = (float("nan"), float("inf"), float("-inf"), -1e-300, -1.0, MAX_S * 1.01, 1e300)
+
+
+def tensors_of(layout: Layout, chance: random.Random) -> Tensors:
+    """Any bytes, also those that are no number; of truths, only two are."""
+    made = wire.empty(wire.form(layout))
+    for tensor, view in zip(made, wire.views(made), strict=True):
+        data = chance.randbytes(len(view))
+        view[:] = bytes(byte & 1 for byte in data) if tensor.dtype == torch.bool else data
+    return made
+
+
+def as_bytes(tensors: Tensors) -> bytes:
+    return b"".join(map(bytes, wire.views(tensors)))
+
+
+class Said(NamedTuple):
+    """A message, as `said` reads it. seconds: of each stage, and of serialising."""
+
+    kind: Kind
+    number: int
+    head: bytes
+    seconds: tuple[float, ...]
+    body: bytes
+
+
+UNENDED = "ends in the middle of bytes"
+
+
+def said(data: bytes, forms: Mapping[Kind, wire.Form | None]) -> tuple[list[Said], str]:
+    """The messages of a stream up to the first that is wrong, and what is; empty where none is.
+
+    Written apart from `pareto.remote.backends.wire`, against its description. forms: of the kinds that may come; None:
+    bytes.
+    """
+    found: list[Said] = []
+    while data:
+        head, rest = data[:HEAD], data[HEAD:]
+        if len(head) < HEAD:
+            return found, "ends in the middle of a header"
+        magic, version, number = head[:4], head[4:6], head[8:16]
+        kinds = {int(kind): kind for kind in forms}
+        kind, count, stages = kinds.get(head[6]), head[7], head[24]
+        seconds, size = struct.unpack("!8d", head[32:96]), int.from_bytes(head[96:], "big")
+        if magic != b"PRT1" or version != b"\0\2" or kind is None or stages > 7:
+            return found, "no header"
+        if not all(0 <= each <= MAX_S for each in seconds):
+            return found, "impossible times"
+        if (form := forms[kind]) is not None:
+            if (count, size) != (len(form.specs), form.nbytes) or not rest.startswith(form.descriptors):
+                return found, "another form"
+            rest = rest[len(form.descriptors) :]
+        if len(rest) < size:
+            return found, UNENDED if form is None else "ends in the middle of tensors"
+        times = (*seconds[:stages], seconds[7])
+        found.append(Said(kind, int.from_bytes(number, "big"), head, times, rest[:size]))
+        data = rest[size:]
+    return found, ""
+
+
+FIELDS = (0, 4, 6, 7, 8, 16, 24, *range(32, 96, 8), 96, *[HEAD - 8] * 4, *[HEAD] * 4)
+"""Where the fields of a header begin, and what describes the first tensor; sizes most often."""
+VALUES = (
+    *(lie.to_bytes(8, "big") for lie in LIES),
+    *(struct.pack("!d", each) for each in SECONDS),
+    *(wire.message(kind, size) + b"\x1b[2J" + bytes(max(0, size - 4)) for kind in Kind for size in (0, 300)),
+)
+
+
+def spoiled(messages: Sequence[bytes], chance: random.Random) -> bytes:
+    """A stream of these messages in which one thing is wrong, or nothing."""
+    made, which = list(messages), chance.randrange(len(messages))
+    match chance.choice(("right", "again", "shuffled", "of all", *["of one"] * 4)):
+        case "again":
+            made.insert(chance.randrange(len(made) + 1), made[which])
+        case "shuffled":
+            chance.shuffle(made)
+        case "of one":
+            made[which] = edited(made[which], chance, FIELDS, VALUES)
+        case "of all":
+            return edited(b"".join(made), chance)
+    return b"".join(made)
+
+
+@dataclass
+class Peer:
+    """In place of a socket: `data` comes in pieces, then the connection ends, or breaks.
+
+    sent: what this end has sent.
+    """
+
+    data: bytes
+    chance: random.Random
+    breaks: bool = False
+    sent: bytearray = field(default_factory=bytearray)
+
+    def recv_into(self, view: memoryview, nbytes: int = 0, flags: int = 0) -> int:
+        if not self.data and self.breaks:
+            raise ConnectionResetError("reset by peer")
+        most = min(len(view), len(self.data))
+        # Dribbled, around the size of a header, or all at once.
+        count = min(most, self.chance.choice((1, HEAD - 1, HEAD, HEAD + 1, 4096, most, most)))
+        view[:count] = self.data[:count]
+        self.data = self.data[count:]
+        return count
+
+    def sendmsg(self, parts: Sequence[Any]) -> int:
+        before = len(self.sent)
+        for part in parts:
+            self.sent += part
+        return len(self.sent) - before
+
+    def shutdown(self, how: int) -> None: ...
+
+    def close(self) -> None: ...
 
 
 def reversing(takes: wire.Layout) -> Works:
@@ -147,148 +250,3 @@ def test_a_server(cases: int) -> None:
         peer = Peer(data, chance, breaks=chance.random() < 0.3)
         _Conversation(tcp.Line(cast(socket.socket, peer)), server).run()
         check_server(data, bytes(peer.sent), takes, breaks=peer.breaks)
-
-
-def put(socks: list[socket.socket], messages: list[bytes], chance: random.Random) -> None:
-    """Send these in stripes, of which one is wrong, missing, or comes twice; then end."""
-    sent, stripes = list[bytes](), list[tuple[int, int, bytes]]()
-    for number, message in enumerate(messages):
-        stripes += (
-            (number, begin, message[begin : begin + STRIPE]) for begin in range(0, len(message), STRIPE)
-        )
-    sent += (_STRIPE.pack(number, begin, len(data)) + data for number, begin, data in stripes)
-    which = chance.randrange(len(sent))
-    way = chance.choice(("right", "twice", "lost", "head", "lie", "cut", "swapped"))
-    if way == "twice":
-        sent.insert(chance.randrange(len(sent) + 1), sent[which])
-    elif way == "lost":
-        del sent[which]
-    elif way == "head":
-        sent[which] = one_byte(sent[which], chance, slice(_STRIPE.size))
-    elif way == "lie":
-        number, begin, data = stripes[which]
-        lying = [number, begin, len(data)]
-        place = chance.randrange(3)
-        lying[place] = chance.choice(LIES) % (1 << (32 if place == 2 else 64))
-        sent[which] = _STRIPE.pack(*lying) + data
-    elif way == "cut":
-        sent[which] = sent[which][: chance.randrange(len(sent[which]))]
-    elif way == "swapped":
-        chance.shuffle(sent)
-    left = list(socks)
-    for place, stripe in enumerate(sent):
-        sock = chance.choice(left)
-        sock.sendall(stripe)
-        if way == "cut" and place == which:  # there this connection ends
-            left.remove(sock)
-            sock.shutdown(socket.SHUT_WR)
-    for sock in left:
-        sock.shutdown(socket.SHUT_WR)
-
-
-_STRIPE = struct.Struct("!QQI")
-LARGE: wire.Layout = (("float32", (12_000,)), ("uint8", (9,)))
-each_size = pytest.mark.parametrize("takes", [LARGE, LAYOUTS[1]], ids=["large", "small"])
-
-
-@each_size
-def test_a_client_over_several_connections(cases: int, takes: wire.Layout) -> None:
-    for _, chance in seeded("stripes", cases // OVER_LOOPBACK):
-        with closing(Ends()) as lanes:
-            messages = replies(takes, chance)
-            put(lanes.far_socks, messages, chance)
-            client = client_of(Stripes(lanes.near_socks), takes)
-            with pytest.raises(BackendError):
-                for _ in messages:
-                    reply = client.receive()  # whose number the phases compare with the request's
-                    assert messages[reply.request_id].endswith(as_bytes(reply.tensors))
-                client.receive()
-
-
-@each_size
-def test_a_server_over_several_connections(cases: int, takes: wire.Layout) -> None:
-    server = TcpServer.__new__(TcpServer)
-    server.serve(reversing(takes))
-    for _, chance in seeded("served stripes", cases // OVER_LOOPBACK):
-        with closing(Ends()) as lanes:
-            messages = [it for it in requests(takes, chance) if it[6] == Kind.REQUEST]
-            put(lanes.near_socks, messages, chance)
-            _Conversation(Stripes(lanes.far_socks), server).run()
-            client = client_of(Stripes(lanes.near_socks), answers_of(takes))
-            with pytest.raises(BackendError):
-                for _ in messages:
-                    reply = client.receive()
-                    asked = messages[reply.request_id][-wire.form(takes).nbytes :]
-                    assert as_bytes(reply.tensors) == answer_to(asked)
-                client.receive()
-
-
-class Attacker:
-    """Comes to a server's door in one of the ways in which nobody should."""
-
-    def __init__(self, port: int) -> None:
-        self._port = port
-        self._answer = bytes(handshake.ANSWER_BYTES)
-
-    def come(self, takes: wire.Layout, chance: random.Random) -> None:
-        way = chance.choice(("half an answer", "an old answer", "noise", "spoiled", "spoiled"))
-        with socket.create_connection((HERE, self._port), 30) as sock:
-            if chance.random() < 0.3:  # a reset instead of an end
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            with suppress(OSError):  # reset, or no longer connected
-                self._say(way, sock, takes, chance)
-
-    def _say(self, way: str, sock: socket.socket, takes: wire.Layout, chance: random.Random) -> None:
-        if way == "noise":
-            sock.sendall(chance.randbytes(chance.randrange(1, 500)))
-            sock.shutdown(socket.SHUT_WR)
-            assert handshake.WELCOME not in sock.recv(1000)[handshake.NONCE_BYTES :]
-            return
-        nonce = handshake.exactly(sock, handshake.NONCE_BYTES)
-        if way == "an old answer":
-            sock.sendall(self._answer)
-            assert handshake.exactly(sock, 2) == handshake.REFUSAL
-            return
-        answer = handshake.answer(TOKEN, nonce, handshake.ALONE)
-        if way == "half an answer":
-            sock.sendall(answer[: chance.randrange(handshake.ANSWER_BYTES)])
-            return
-        self._answer = answer
-        sock.sendall(answer)
-        assert handshake.exactly(sock, 2) == handshake.WELCOME
-        left = data = spoiled(requests(takes, chance), chance)
-        while left:
-            size = chance.choice((1, HEAD - 1, HEAD, 5000, len(data)))
-            sock.sendall(left[:size])
-            left = left[size:]
-        sock.shutdown(socket.SHUT_WR)
-        sent = b"".join(iter(lambda: sock.recv(1 << 16), b""))
-        check_server(data, sent, takes, breaks=False)
-
-
-@pytest.mark.parametrize("connections", [1, 3])
-def test_a_server_among_attackers(cases: int, connections: int) -> None:
-    """Whoever is in meanwhile, or comes after them, gets right answers; and nothing of them stays."""
-    takes: wire.Layout = (("float32", (7,)),)
-    before, numbers = set(threading.enumerate()), itertools.count()
-    with ExitStack() as undo:
-        server = undo.enter_context(closing(TcpServer(HERE, TOKEN)))
-        attacker = Attacker(server.port)
-
-        def good() -> TcpClient:
-            client = opened(server, reversing(takes), answers_of(takes), connections)
-            return undo.enter_context(closing(client))
-
-        def check(client: TcpClient) -> None:
-            tensors = tensors_of(takes, random.Random(number := next(numbers)))  # noqa: S311
-            client.send(number, tensors)
-            assert as_bytes(client.receive().tensors) == answer_to(as_bytes(tensors))
-
-        first = good()
-        for _, chance in seeded("attackers", cases // OVER_LOOPBACK):
-            attacker.come(takes, chance)
-            check(first)
-        check(good())
-    for thread in set(threading.enumerate()) - before:
-        thread.join(60)
-        assert not thread.is_alive(), thread.name

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -16,6 +17,7 @@ from pareto.remote.backends.handshake import ALONE, Door, Place, Rejected
 from pareto.remote.backends.tcp import TcpClient, TcpServer
 from pareto.remote.worker.probe import ProbeClient, ProbeServer
 from tests.unit.backends.builders import HERE, TOKEN, refusal
+from tests.unit.far_end import Clock
 
 STRANGERS = 100
 
@@ -89,45 +91,21 @@ def test_strangers_hold_up_nobody(kind: str, says: bytes, undo: ExitStack) -> No
     assert all(map(is_waiting, crowd))
 
 
-class Clock:
-    """In place of `time`: where somebody sleeps, only his own time goes on."""
-
-    def __init__(self) -> None:
-        self.slept_s = 0.0
-
-    def monotonic(self) -> float:
-        return 1000.0 + self.slept_s
-
-    def sleep(self, seconds: float) -> None:
-        self.slept_s += seconds
-
-
-class Dribbling:
-    """A socket from which a byte comes each time, a second after the one before."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-
-    def settimeout(self, seconds: float | None) -> None: ...
-
-    def recv(self, most: int) -> bytes:
-        self._clock.sleep(1.0)
-        return bytes([int(self._clock.slept_s)])
-
-
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Where somebody sleeps, only his own time goes on."""
     clock = Clock()
     monkeypatch.setattr(handshake, "time", clock)
     return clock
 
 
 def test_an_answer_is_bounded_in_all_and_not_by_the_byte(clock: Clock) -> None:
-    peer: Any = Dribbling(clock)
+    """A byte comes each time, a second after the one before."""
+    peer: Any = Mock(recv=lambda most: (clock.sleep(1.0), bytes([int(clock.now_s)]))[1])
     assert handshake.exactly(peer, 15, clock.monotonic() + 15.0) == bytes(range(1, 16))
     with pytest.raises(TimeoutError):
         handshake.exactly(peer, 16, clock.monotonic() + 14.5)
-    assert clock.slept_s == 15.0 + 15.0
+    assert clock.now_s == 15.0 + 15.0
 
 
 def test_long_round_trips_get_time(opened: Hall, undo: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +155,7 @@ def test_who_hears_nothing_gives_up(monkeypatch: pytest.MonkeyPatch, clock: Cloc
         for name, seconds in {"TIMEOUT_S": 200.0, "_AGAIN_S": 60.0, "ADMIT_S": -300.0}.items():
             patched.setattr(handshake, name, seconds)
         assert "without an answer" in refusal(handshake.connected, HERE, hall.port, TOKEN, by=Rejected)
-        assert clock.slept_s == 180.0
+        assert clock.now_s == 180.0
     near, far = map(undo.enter_context, socket.socketpair())
     far.sendall(b"x")  # of a nonce, and then no more: the time is over when that is read
     monkeypatch.setattr(handshake, "tune", lambda _: clock.sleep(handshake.TIMEOUT_S))

@@ -66,19 +66,6 @@ def big(value: int, stripes: float = 10) -> Tensors:
     return (torch.full((int(stripes * STRIPE),), value, dtype=torch.uint8),)
 
 
-def test_large_and_small_messages_come_whole_and_in_order(ends: Ends) -> None:
-    near, far = Stripes(ends.near_socks), Stripes(ends.far_socks)
-    mixed = [(torch.arange(n + 2), torch.randn(STRIPE), torch.empty(0)) for n in range(40)]
-    sent = [big(n) if n % 3 else each for n, each in enumerate(mixed)]
-    with ThreadPoolExecutor() as pool:
-        sending = pool.submit(lambda: [near.send(*message(tensors)) for tensors in sent])
-        for tensors in sent:
-            assert all(map(torch.equal, received(far, tensors), tensors))
-        sending.result()
-    near.end()
-    refusal(far.head, by=EOFError)
-
-
 def waiting(sock: socket.socket) -> int:
     """The bytes that have come."""
     sock.setblocking(False)
@@ -135,6 +122,8 @@ def test_stripes_come_in_any_order_on_any_connection(ends: Ends) -> None:
         c.sendall(parts[0][10:])
         assert torch.equal(receiving.result()[0], first[0])
     assert torch.equal(received(far, second)[0], second[0])
+    Stripes(ends.near_socks).end()
+    refusal(far.head, by=EOFError)
 
 
 @pytest.mark.parametrize(

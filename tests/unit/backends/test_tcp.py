@@ -59,7 +59,7 @@ def served(
 PAYLOADS = [
     (torch.randn(1, 3, 5, 7),),
     (torch.randn(2, 4), torch.arange(6, dtype=torch.int64)),
-    (torch.randint(0, 255, (3, 3), dtype=torch.uint8),),
+    (torch.randint(0, 255, (3, 3), dtype=torch.uint8), torch.rand(7) > 0.5),
     (torch.randn(8).to(torch.bfloat16), torch.randn(()), torch.empty(0, 4)),
     (torch.randn(1, 64, 160, 160),),
     (torch.arange(8).reshape(1, 8)[:, 0], torch.randn(3, 4)[1:]),

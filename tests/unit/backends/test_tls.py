@@ -29,7 +29,7 @@ from tests import REPOSITORY
 from tests.program import wait_until
 from tests.unit.backends import builders
 from tests.unit.backends.builders import HERE, NAME, TOKEN, Change, Proxy, Works, refusal, seal
-from tests.unit.backends.hostile import spoiled
+from tests.unit.backends.test_fuzzed import spoiled
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

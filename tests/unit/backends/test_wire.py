@@ -1,11 +1,14 @@
-"""What goes over a tcp connection, byte by byte; and what of rpc's calls needs no agent."""
+"""What goes over a connection, byte by byte; and one host's steps, without a network: which thread does what."""
 
 from __future__ import annotations
 
 import gc
 import math
 import socket
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,11 +16,15 @@ import pytest
 import torch
 from syrupy.assertion import SnapshotAssertion
 
+from pareto.analysis import naming
 from pareto.protocol.errors import BackendError
-from pareto.remote.backends import rpc, wire
-from pareto.remote.backends.base import BYTES, MAX_S
+from pareto.remote.backends import registry, rpc, wire
+from pareto.remote.backends.base import BYTES, MAX_S, Layout, Reply, Tensors
+from pareto.remote.backends.pipeline import QUICK_S, SMALL_BYTES, Pipeline, Request
+from pareto.remote.backends.registry import MOST_CONNECTIONS, RPC_CHANNELS, BackendName
 from pareto.remote.backends.rpc import RpcClient
 from pareto.remote.backends.wire import AHEAD, Line
+from tests.program import wait_until
 from tests.unit.backends.builders import refusal
 
 FOUR = wire.form_of((torch.ones(4),))
@@ -107,16 +114,6 @@ def test_only_the_number_of_a_request_is_open() -> None:
     assert wire.Likeness(b"", form).number(unnamed) is None
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool, torch.uint8, torch.int16])
-def test_a_view_is_the_tensors_own_memory(dtype: torch.dtype) -> None:
-    tensor = torch.ones(2, 3, dtype=dtype)
-    (view,) = wire.views((tensor,))
-    assert len(view) == tensor.nbytes
-    view[:] = bytes(len(view))
-    assert not tensor.any()
-    assert not bytes(wire.views((torch.empty(0, 4),))[0])
-
-
 def test_views_of_any_length_leave_no_garbage() -> None:
     """With a codec that compresses each request has its own length, and garbage is not collected while it is timed."""
     gc.collect()
@@ -139,3 +136,173 @@ def test_a_part_of_a_tensor_is_sent_without_the_rest(monkeypatch: pytest.MonkeyP
     RpcClient("server").send(0, (whole, part))
     assert [tensor.untyped_storage().nbytes() for tensor in sent] == [40, 30]
     assert sent[0] is whole and torch.equal(sent[1], part)
+
+
+class Stage:
+    """Says that it took `takes_s`, is held up while `free` is not set, and notices when two run it at once."""
+
+    fingerprint = b"a stage."
+    takes: Layout = ()
+
+    def __init__(self, takes_s: float, nbytes: int = 4) -> None:
+        self.takes_s = takes_s
+        self.free = threading.Event()
+        self.free.set()
+        self.met = False
+        self.meet: threading.Barrier | None = None
+        self._outputs = (torch.zeros(nbytes, dtype=torch.uint8),)
+
+    def run(self, tensors: Tensors) -> tuple[Tensors, float]:
+        if self.meet is not None:
+            with suppress(threading.BrokenBarrierError):
+                self.meet.wait(0.1)
+                self.met = True
+        assert self.free.wait(60)
+        return self._outputs, self.takes_s
+
+
+@contextmanager
+def pipeline_of(threads: int) -> Iterator[Pipeline]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    made = Pipeline("test")
+    torch.set_num_threads(before)
+    with closing(made):
+        yield made
+
+
+class Asked:
+    """What is asked of a pipeline, and the answers as they came."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self.pipeline = pipeline
+        self.order: list[int] = []
+
+    def request(self, number: int, stage: Stage) -> tuple[Request, Future[str]]:
+        done: Future[str] = Future()
+
+        def answer(*_: object) -> None:
+            self.order.append(number)
+            done.set_result(threading.current_thread().name)
+
+        return Request(number, (), stage, None, answer, done.set_result, lambda: None), done
+
+    def answered_by(self, number: int, stage: Stage) -> str:
+        request, done = self.request(number, stage)
+        self.pipeline.put(request)
+        who = done.result(60)
+        # The answer comes a moment before its thread is free.
+        assert wait_until(lambda: not self.pipeline._begun)
+        return who
+
+
+@pytest.fixture
+def asked() -> Iterator[Asked]:
+    with pipeline_of(threads=1) as pipeline:
+        yield Asked(pipeline)
+
+
+def test_a_stage_known_to_be_quick_computes_where_it_was_received(asked: Asked) -> None:
+    here, there, quick, slow = threading.current_thread().name, "test-compute", Stage(QUICK_S / 2), Stage(1.0)
+    assert [asked.answered_by(0, each) for each in (quick, quick)] == [there, here], "at first nobody knows"
+    assert [asked.answered_by(0, slow) for _ in range(2)] == [there, there]
+    quick.takes_s = 2 * QUICK_S  # a quick one that is slow for once
+    assert [asked.answered_by(0, quick) for _ in range(2)] == [there, there]
+    large = Stage(QUICK_S / 2, SMALL_BYTES + 1)
+    assert {asked.answered_by(0, large) for _ in range(3)} == {"test-leave"}, "a thread of its own"
+
+
+def test_with_several_compute_threads_one_thread_computes() -> None:
+    """Each thread that computes would have a team of its own, and they spin against each other."""
+    with pipeline_of(threads=2) as pipeline:
+        asked, quick = Asked(pipeline), Stage(QUICK_S / 2)
+        assert {asked.answered_by(number, quick) for number in range(3)} == {"test-compute"}
+
+
+def test_seconds_are_told_in_the_order_of_the_chain(asked: Asked) -> None:
+    said: Future[Any] = Future()
+    onward: Any = SimpleNamespace(send=lambda *_: 0.5, receive=lambda: Reply(7, (), (0.2, 0.3), 0.25))
+    asked.pipeline.put(
+        Request(7, (), Stage(0.1), onward, lambda *told: said.set_result(told), said.set_result, lambda: None)
+    )
+    assert said.result(60)[1:] == ((0.1, 0.2, 0.3), 0.75)
+
+
+def test_what_is_received_while_another_computes_waits_for_its_turn(asked: Asked) -> None:
+    stage = Stage(QUICK_S / 2)
+    asked.answered_by(0, stage)
+    stage.takes_s = 2 * QUICK_S
+    asked.answered_by(1, stage)  # here, and slow: from now on in its thread
+    stage.free.clear()
+    requests = [asked.request(number, stage) for number in (2, 3, 4)]
+    for request, _ in requests:
+        asked.pipeline.put(request)
+    stage.takes_s = QUICK_S / 2
+    stage.free.set()
+    assert [done.result(60) for _, done in requests] == ["test-compute"] * 3
+    assert asked.order == [0, 1, 2, 3, 4]
+
+
+def test_a_stage_never_runs_twice_at_once_whoever_brings_requests(asked: Asked) -> None:
+    """rpc's agent receives in several threads."""
+    stage = Stage(QUICK_S / 2)
+    asked.answered_by(0, stage)
+    stage.meet = threading.Barrier(2)
+    requests = [asked.request(number, stage) for number in range(1, 4)]
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(asked.pipeline.put, (request for request, _ in requests)))
+    for _, done in requests:
+        done.result(60)
+    assert sorted(asked.order) == list(range(4))
+    assert not stage.met
+
+
+GOOD = {
+    "tcp": BackendName("tcp"),
+    "rpc:b2": BackendName("rpc", label="b2"),
+    "tcp:2": BackendName("tcp", "2"),
+    "tcp:64": BackendName("tcp", "64"),
+    "tcp:4:a": BackendName("tcp", "4", label="a"),
+    "rpc:basic": BackendName("rpc", "basic"),
+    "rpc:basic:a": BackendName("rpc", "basic", label="a"),
+    "tcp:basics": BackendName("tcp", label="basics"),
+    "tcp:tls": BackendName("tcp", seal="tls"),
+    "tcp:4:tls:a": BackendName("tcp", "4", "tls", "a"),
+    "tcp:tls_a": BackendName("tcp", label="tls_a"),
+}
+
+
+@pytest.mark.parametrize("text", GOOD)
+def test_a_variant_is_told_from_a_label(text: str) -> None:
+    name = registry.parse(text)
+    assert name == GOOD[text]
+    assert naming.transport(text) == name.transport, "analysis reads names by a rule of its own"
+    assert (naming.family(text), naming.secure(text)) == (name.name, name.secure)
+    assert ":".join(filter(None, name)) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("udp", "TCP", ":4", "tcp:", "tcp:a/b", "tcp:4b", "tcp:a2345678901234567"),
+        *("tcp:0", "tcp:1", "tcp:65", "tcp:04", "tcp:\u0664"),
+        *("tcp:4:", "tcp:a:b", "tcp:a:4", "tcp:4:5", "tcp:4:a:b"),
+        *("rpc:4", "tcp:basic", "rpc:basic:4"),
+        *("rpc:tls", "tcp:tls:4", "tcp:a:tls", "tcp:tls:tls", "tcp:aes-gcm"),
+    ],
+)
+def test_what_no_backend_is_called_is_refused(text: str) -> None:
+    """A variant of another backend is no label: who writes rpc:4 means four connections."""
+    words = refusal(registry.parse, text, by=ValueError)
+    assert repr(text) in words and "there are tcp, tcp:N" in words and "\n" not in words
+
+
+def test_connections_agents_and_channels_follow_from_the_name() -> None:
+    names = ("tcp", "tcp:a", "tcp:16:a", f"tcp:{MOST_CONNECTIONS}")
+    assert [registry.parse(text).connections for text in names] == [1, 1, 16, MOST_CONNECTIONS]
+    agents = [registry.parse(text).agent for text in ("tcp:4", "rpc:a", "rpc:basic:a")]
+    assert agents == ["", "rpc", "rpc:basic"]
+    assert all(registry.parse(f"rpc:{variant}").variant == variant for variant in RPC_CHANNELS if variant)
+    assert {channel for each in RPC_CHANNELS.values() for channel in each} <= {"mpt_uv", "basic"}, (
+        "no network"
+    )

@@ -35,7 +35,7 @@ from pareto.trial import devices, probes
 from pareto.trial.result import HostReport, TrialResult
 from pareto.trial.rows import link_row, stage_rows, trial_row
 from pareto.trial.store import Store
-from tests.unit.fuzzing import changed, places
+from tests.unit.fuzzing import changed, edited, places
 from tests.unit.reported import READING, SERIES, TRIAL, TRIAL_REQUEST, USAGE, facts
 
 SEED = 15
@@ -140,23 +140,15 @@ def line(result: Any, chance: random.Random) -> bytes:
     number = chance.choice((1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 0, -1, None, "1", 1.0, True, [1]))
     ok = chance.choice((True, True, True, True, True, True, True, False, "yes", None))
     data = json.dumps({"id": number, "ok": ok, "result" if ok else "error": result}).encode() + b"\n"
-    way = chance.choice([""] * 8 + ["byte", "cut", "before", "twice", "deep", "infinite", "raw"])
-    at = chance.randrange(len(data))
-    match way:
-        case "byte":
-            return data[:at] + chance.randbytes(1) + data[at + 1 :]
-        case "cut":
-            return data[:at]
-        case "before":
-            return chance.randbytes(30) + b"\n" + data
+    match chance.choice([""] * 8 + ["edited", "edited", "twice", "deep", "infinite"]):
+        case "edited":
+            return edited(data, chance, values=(b"\xff\x7f\xe2\x80\xae", b"\n"))
         case "twice":
             return data + data
         case "deep":
             return data.replace(b'"result": ', b'"result": ' + b"[" * chance.choice((10, 40, 5000)), 1)
         case "infinite":
             return data.replace(*((b".", b"9e999, .") if chance.random() < 0.5 else (b"0.", b"1e999")), 1)
-        case "raw":
-            return data.replace(b'"', b'"\xff\x7f\xe2\x80\xae', chance.randrange(3))
     return data
 
 

@@ -107,14 +107,6 @@ def test_each_link_has_a_relay_of_its_own(snapshot: SnapshotAssertion) -> None:
     assert builder.asked == snapshot
 
 
-def test_a_host_without_netem(helpers: Helpers, snapshot: SnapshotAssertion) -> None:
-    helpers.netem[SERVER] = False
-    with pytest.raises(TestbedError, match=r"^gpu: .*sch_netem") as refused:
-        helpers.shaper(EDGE, SERVER)
-    assert str(refused.value) == snapshot
-    assert [end.closed for role in HOSTS for end in helpers.of[role]] == [True, True]
-
-
 def test_a_helper_that_was_lost_is_started_again(helpers: Helpers, monkeypatch: pytest.MonkeyPatch) -> None:
     shaper = helpers.shaper(EDGE, SERVER)
     shaper.revive()

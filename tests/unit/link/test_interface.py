@@ -22,7 +22,7 @@ from pareto.remote.link.netem import Netem
 from pareto.remote.link.player import Track
 from pareto.remote.link.requests import Apply, Restart
 from pareto.remote.link.trace import MAX_POSITION_S
-from tests.unit.fuzzing import changed, places
+from tests.unit.fuzzing import changed, edited, places
 
 PLAYED_S = 1.0
 
@@ -106,9 +106,13 @@ class Fuzzer:
 
     def __init__(self, seed: int) -> None:
         self._rng = random.Random(seed)  # noqa: S311  (no secret)
-        usual = [self._bytes, self._torn, self._drawn]
         self._known = list(KNOWN)
-        self._kinds: list[Callable[[], bytes]] = [*usual, *[self._mutated] * 2, self._valid]
+        self._kinds: list[Callable[[], bytes]] = [
+            self._bytes,
+            self._torn,
+            *[self._drawn] * 2,
+            *[self._mutated] * 2,
+        ]
 
     def line(self) -> bytes:
         if self._known:
@@ -120,13 +124,10 @@ class Fuzzer:
 
     def _torn(self) -> bytes:
         """Bytes changed, taken out, put in or doubled."""
-        line = bytearray(self._text(self._rng.choice(LINES)))
+        line = self._text(self._rng.choice(LINES))
         for _ in range(self._rng.randint(1, 4)):
-            at = self._rng.randrange(len(line) + 1)
-            to = min(len(line), at + self._rng.randrange(8))
-            new = [b"", self._rng.randbytes(2), b"9" * 30, b"[" * 2000, line[at:to] * 2, b"e", b"-"]
-            line[at:to] = self._rng.choice(new)
-        return bytes(line)
+            line = edited(line, self._rng, values=(b"9" * 30, b"[" * 2000, b"e", b"-"))
+        return line
 
     def _mutated(self) -> bytes:
         """Values replaced, taken out or added somewhere in it."""
@@ -137,42 +138,19 @@ class Fuzzer:
         return line.replace(b"null", NESTED.encode(), 1) if self._rng.random() < 0.02 else line
 
     def _drawn(self) -> bytes:
-        """As declared, or close to it: every number drawn, on a scale of its own."""
-        request = copy.deepcopy(self._rng.choice(LINES))
+        """As declared: every number a little smaller; or close to it: each drawn, on a scale of its own."""
+        request, close = copy.deepcopy(self._rng.choice(LINES)), self._rng.random() < 0.5
         for place in list(_places(request)):
             for key in list(place) if isinstance(place, dict) else range(len(place)):
                 if isinstance(place[key], float):
-                    place[key] = self._rng.choice([self._rng.random(), 10 ** self._rng.uniform(-4, 11)])
+                    drawn = self._rng.choice([self._rng.random(), 10 ** self._rng.uniform(-4, 11)])
+                    place[key] = place[key] * self._rng.uniform(0.9, 1.0) if close else drawn
                 elif isinstance(place[key], int) and key != "id" and not isinstance(place[key], bool):
-                    place[key] = self._rng.randrange(1 << self._rng.randrange(1, 66))
+                    place[key] = place[key] if close else self._rng.randrange(1 << self._rng.randrange(1, 66))
         for way in ("egress", "ingress"):
             if isinstance(request.get(way), dict) and "trace" in request[way]:
                 request[way]["trace"] = self._trace()
         return self._text(request)
-
-    def _valid(self) -> bytes:
-        """Within all bounds, up to them: what is asked of a helper that is well."""
-        ways = {way: self._way() for way in ("egress", "ingress") if self._rng.random() < 0.8}
-        draw = self._rng.choice
-        bucket = {"burst_bytes": self._rng.randint(1514, 1 << 30), "latency_s": draw([1e-6, 0.4, 60.0])}
-        own = {"bucket": draw([None, bucket]), "offset_s": draw([0, 1e7 * self._rng.random()])}
-        return self._text({"id": self._rng.randrange(1 << 40), **APPLY, **ways, **own})
-
-    def _way(self) -> dict[str, Any]:
-        way: dict[str, Any] = {
-            name: self._rng.choice([0, 1, self._rng.random()])
-            for name in ("jitter_correlation", "loss", "duplicate", "reorder", "corrupt")
-            if self._rng.random() < 0.3
-        }
-        if self._rng.random() < 0.3:
-            way["loss"] = {name: self._rng.uniform(1e-9, 1.0) for name in BURSTS}
-        if self._rng.random() < 0.5:
-            way |= {"trace": self._trace(), "jitter_s": 2 * self._rng.random()}
-        else:
-            way["delay_s"] = self._rng.choice([1e-9, 60.0, self._rng.random()])
-            way["jitter_s"] = way["delay_s"] * self._rng.random() / 30
-            way["rate_bps"] = self._rng.choice([None, 1e3, 34e9, 10 ** self._rng.uniform(3, 10.5)])
-        return way
 
     def _trace(self) -> dict[str, Any]:
         rng, count = self._rng, self._rng.randint(1, 30)

@@ -40,59 +40,30 @@ def starts(trace: Trace, laps: int) -> list[tuple[float, Step, Step]]:
     ]
 
 
-def test_what_is_carried_by_a_position_and_when_so_much_is_at_the_earliest() -> None:
-    carried = {0: 0, 0.5: 4e3, 1: 8e3, 1.7: 8e3, 2: 8e3, 3: 24e3, 4: 40e3, 9.5: 88e3}
-    assert {position: HOLE.carried_bits(position) for position in carried} == carried
-    earliest = {0: 0, 4e3: 0.5, 8e3: 1, 8001: 2 + 1 / 16e3, 40e3: 4, 48e3: 5, 88e3: 9}
-    assert {bits: HOLE.when_carried(bits) for bits in earliest} == pytest.approx(earliest, abs=1e-9)
-    # How long a transfer takes.
-    takes_s = {
-        (1000, 0): 1,  # to the very beginning of the outage
-        (1000, 0.5): 0.5 + 1 + 0.25,  # across it
-        (1000, 1.5): 0.5 + 0.5,  # begun within it
-        (2000, 3.5): 0.5 + 1,  # past the end of the period
-        (50_000, 0): 40,  # ten periods
-        (0, 1.5): 0,
-    }
-    assert {each: HOLE.transfer_s(*each) for each in takes_s} == pytest.approx(takes_s, abs=1e-9)
+def test_what_is_carried_by_a_position_and_when_so_much_is_at_the_earliest(
+    snapshot: SnapshotAssertion,
+) -> None:
+    """And how long transfers take, at least within a span; its edges, and its steps, none of them twice."""
+    said = [f"{HOLE.carried_bits(at):g} bits by {at} s" for at in (0, 0.5, 1, 1.7, 2, 3, 4, 9.5)]
+    carried = (0, 4e3, 8e3, 8001, 40e3, 48e3, 88e3)
+    said += [f"{bits:g} bits by {HOLE.when_carried(bits):.9g} s at the earliest" for bits in carried]
+    for nbytes, at in ((1000, 0), (1000, 0.5), (1000, 1.5), (2000, 3.5), (50_000, 0), (0, 1.5)):
+        said.append(f"{nbytes} bytes from {at} s on take {HOLE.transfer_s(nbytes, at):.9g} s")
+    for each in ((1000, 0, 4), (1000, 0, 1), (1000, 0.2, 1), (5000, 0, 8), (6000, 1, 2), (1000, 1.2, 1.2)):
+        said.append(f"of bytes and a span {each}: {HOLE.least_transfer_s(*each):.9g} s at least")
+    for span in ((0.2, 0.3), (0.5, 5.0), (1.0, 1.5), (0.2, 1.0), (3.0, 4.5), (3.0, 6.5), (41.5, 42.5)):
+        steps = [step.at_s for step in HOLE.steps_between(*span)]
+        said.append(f"in {span}: the steps of {steps}, edges at {list(HOLE.edges(*span))}")
+    said.append(f"in force: {[HOLE.step(at).at_s for at in (0.0, 0.99, 1.0, 3.9, 4.0, 9.0)]}")
+    assert said == snapshot
+    assert set(HOLE.steps_between(1.0, 99.0)) == set(HOLE.steps)
     assert not UNLIMITED.limited
     assert UNLIMITED.transfer_s(1e9, 2.0) == UNLIMITED.least_transfer_s(1e9, 0.0, 9.0) == 0.0
-    # The least that a transfer can take.
-    least_s = {
-        (1000, 0, 4): 0.5,  # begun and ended at the higher rate
-        (1000, 0, 1): 1,  # the start at 0 alone ends before the outage
-        (1000, 0.2, 1): 1.5,  # the later the better: the rest of the outage, then the higher rate
-        (5000, 0, 8): 3,  # both halves of the higher rate would leave the outage in: begun at its end
-        (6000, 1, 2): 4.5,
-        (1000, 1.2, 1.2): 1.3,  # one start
-    }
-    assert {each: HOLE.least_transfer_s(*each) for each in least_s} == pytest.approx(least_s, abs=1e-9)
     # The longest transfer has just missed an outage.
-    trace = Trace("t", 4.0, (Step(0, 0, 8_000), Step(1, 0, 0), Step(2, 0, 16_000)))
-    assert trace.most_transfer_s(1000, 0.0, 0.5) == pytest.approx(2.0, abs=1e-4)
-    assert trace.most_transfer_s(1000, 2.0, 3.0) == pytest.approx(0.5)
-    brute = max(trace.transfer_s(3000, i / 1000) for i in range(4001))
-    assert trace.most_transfer_s(3000, 0.0, 4.0) == pytest.approx(brute, abs=2e-3)
-    # Edges and steps of a moment and of a span. The ends, and what begins between them.
-    edges = {
-        (0.5, 5.0): [0.5, 1.0, 2.0, 4.0, 5.0, 5.0],
-        (1.0, 1.5): [1.0, 1.5],
-        (41.5, 42.5): [41.5, 42.0, 42.5],
-    }
-    assert {span: list(HOLE.edges(*span)) for span in edges} == edges
-    first, hole, last = HOLE.steps
-    in_force = [HOLE.step(at) for at in (0.0, 0.99, 1.0, 3.9, 4.0, 9.0)]
-    assert in_force == [first, first, hole, last, first, hole]
-    spans = {
-        (0.2, 0.3): (first,),
-        (0.2, 1.0): (first, hole),
-        (3.0, 4.5): (last, first),
-        (43.0, 44.5): (last, first),
-        (3.0, 6.5): (last, first, hole),
-        (1.0, 99.0): HOLE.steps,
-    }
-    assert {span: HOLE.steps_between(*span) for span in spans} == spans
-    assert set(HOLE.steps_between(3.0, 7.0)) == set(HOLE.steps)
+    assert HOLE.most_transfer_s(1000, 0.0, 0.5) == pytest.approx(2.0, abs=1e-4)
+    assert HOLE.most_transfer_s(1000, 2.0, 3.0) == pytest.approx(0.5)
+    brute = max(HOLE.transfer_s(3000, i / 1000) for i in range(4001))
+    assert HOLE.most_transfer_s(3000, 0.0, 4.0) == pytest.approx(brute, abs=2e-3)
     # Means are by time.
     assert (HOLE.mean_rate_bps, UNLIMITED.mean_rate_bps) == (10e3, None)
     assert HOLE.mean_delay_s == pytest.approx((0.1 + 0.2 + 2 * 0.4) / 4)

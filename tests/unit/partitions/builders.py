@@ -3,7 +3,7 @@
 import copy
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from pareto.partitions import model as partitioned
 from pareto.partitions import points, registry, weights
@@ -11,6 +11,7 @@ from pareto.partitions.graph import Input
 from pareto.partitions.model import PartitionedModel
 from pareto.partitions.points import Point
 from pareto.partitions.recipe import Cuts, Recipe
+from pareto.partitions.stage import Payload, Stage, cut
 from pareto.partitions.tracing import trace
 
 
@@ -73,3 +74,37 @@ def load_own(reference, folder, cuts: Cuts, handmade=None, **more) -> Partitione
 
 def images(size: int, batch: int = 2):
     return torch.randn(batch, 3, size, size, generator=torch.Generator().manual_seed(3))
+
+
+class Forked(nn.Module):
+    """A convolution with a batch norm whose result is used twice, so that two tensors are alive behind it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        drawn = torch.Generator().manual_seed(3)
+        self.stem = nn.Conv2d(3, 4, 3, padding=1)
+        self.norm = nn.BatchNorm2d(4)
+        self.left = nn.Conv2d(4, 4, 3, padding=1)
+        self.act = nn.ReLU(inplace=True)
+        self.head = nn.Linear(4, 5)
+        for tensor in (*self.parameters(), self.norm.running_mean):
+            tensor.detach().copy_(torch.randn(tensor.shape, generator=drawn))  # type: ignore[union-attr]
+
+    def forward(self, x: Tensor) -> Tensor:
+        stem = self.norm(self.stem(x))
+        left = self.left(stem)
+        return self.head(self.act(left + stem).mean((2, 3)))
+
+
+def stages() -> tuple[Stage, Stage]:
+    """From the input to a point where two tensors cross, and from there to the result."""
+    model = Forked().eval()
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    traced = trace(model, (Input((3, 8, 8)),), mean_and_std=((0.4, 0.5, 0.6), (0.2, 0.2, 0.3)))
+    first, last = traced.nodes[0].name, traced.nodes[-1].name
+    return cut(traced, state, first, "left"), cut(traced, state, "left", last)
+
+
+def byte_images(batch: int = 2) -> Payload:
+    drawn = torch.Generator().manual_seed(1)
+    return (torch.randint(256, (batch, 3, 8, 8), dtype=torch.uint8, generator=drawn),)

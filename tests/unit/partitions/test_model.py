@@ -57,15 +57,6 @@ import torch
 from torch import nn
 input_shape = (3, 8, 8)
 
-class Two(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.stem, self.mask, self.head = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 2, 1), nn.Linear(4, 5)
-    def forward(self, x):
-        x = self.stem(x)
-        mask = self.mask(x)
-        return {"out": self.head(x.mean((2, 3))), "aux": mask}
-
 class Positional(nn.Module):
     def __init__(self):
         super().__init__()
@@ -152,14 +143,6 @@ def test_images_as_bytes_are_normalised_by_the_first_unit(tmp_path) -> None:
     for channel in range(3):
         expected = (image[0, channel].double() / 255 - mean[channel]) / std[channel]
         assert torch.allclose(result[0, channel].double(), expected, atol=1e-6)
-
-
-def test_a_model_with_several_results(tmp_path):
-    model = own(tmp_path, "Two", Cuts("op", 3))
-    shapes = [(1, 5), (1, 2, 8, 8)]
-    assert [(spec.shape, spec.dtype) for spec in model.results] == [(shape, "float32") for shape in shapes]
-    outputs = assert_proved(model, images(8))
-    assert [tuple(output.shape) for output in outputs] == [(2, 5), (2, 2, 8, 8)]
 
 
 def test_describe_and_load_agree_and_each_unit_has_as_many_operators_as_its_stage(load) -> None:

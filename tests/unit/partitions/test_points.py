@@ -7,9 +7,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from pareto.partitions import points, registry
+from pareto.partitions import costs, points, registry
 from pareto.partitions.graph import Input, TensorSpec, UntraceableModel
-from pareto.partitions.model import describe
+from pareto.partitions.model import describe, outline
 from pareto.partitions.recipe import Cuts, Recipe
 from pareto.partitions.torchvision_models import models
 from pareto.partitions.tracing import trace
@@ -17,75 +17,35 @@ from tests.unit.gating import gating
 from tests.unit.partitions.builders import Made, linears, named, names, of_ops, traced
 from tests.unit.refusals import refusal
 
-INPUT = [588.0]
-PUBLISHED_KIB = {
-    "mobilenet_v2": [
-        *INPUT, 1568, 784, *[294] * 2, *[98] * 3, *[49] * 4, *[73.5] * 3, *[30.625] * 3, 61.25, 245, 5, 0,
-    ],
-    "alexnet": [
-        *INPUT, 756.25, 756.25, 182.25, 546.75, 546.75, 126.75, 253.5, 253.5, *[169] * 4, 36, 36, 0,
-    ],
-    "vgg16": [
-        *INPUT, *[12544] * 4, 3136, *[6272] * 4, 1568, *[3136] * 6, 784, *[1568] * 6, *[392] * 7, 98, 98, 0,
-    ],
-    "resnet18": [*INPUT, *[784] * 2, *[392] * 2, *[196] * 2, *[98] * 2, 2, 0],
-    "resnet50": [*INPUT, 784, *[3136] * 3, *[1568] * 4, *[784] * 6, *[392] * 3, 8, 0],
-    "inception_v3": [
-        3 * 299 * 299 * 4 / 1024, 2775.125, 2701.125, 5402.25, 1332.25, 1665.3125, 3780.75, 918.75,
-        1225, 1378.125, 1378.125, *[867] * 5, 320, *[512] * 2, 8, 0,
-    ],
-}  # fmt: skip
-INCEPTION = ["Conv2d_1a_3x3", "Conv2d_2a_3x3", "Conv2d_2b_3x3", "maxpool1"]
-INCEPTION += ["Conv2d_3b_1x1", "Conv2d_4a_3x3", "maxpool2", *(f"Mixed_5{letter}" for letter in "bcd")]
-INCEPTION += [
-    f"Mixed_{number}{letter}" for number, letters in ((6, "abcde"), (7, "abc")) for letter in letters
-]
-PUBLISHED_NAMES = {
-    "mobilenet_v2": [*(f"features.{i}" for i in range(19)), "pool"],
-    "alexnet": [*(f"features.{i}" for i in range(13)), "avgpool"],
-    "vgg16": [*(f"features.{i}" for i in range(31)), "avgpool"],
-    "resnet18": [*(f"layer{i}.{j}" for i in (1, 2, 3, 4) for j in (0, 1)), "avgpool"],
-    "resnet50": ["stem", *(f"layer{i}.{j}" for i in (1, 2, 3, 4) for j in range((3, 4, 6, 3)[i - 1])), "avgpool"],
-    "inception_v3": [*INCEPTION, "avgpool"],
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", gating(PUBLISHED_KIB, "alexnet", "mobilenet_v2", "resnet18"))
-def test_published_numbering(name):
-    found, shape, _ = describe(Recipe(name))
-    assert [point.payload_bytes / 1024 for point in found] == PUBLISHED_KIB[name]
-    assert [point.name for point in found] == ["input", *PUBLISHED_NAMES[name], "output"]
-    assert [point.index for point in found] == list(range(len(found)))
-    assert (found[0].after, found[0].payload) == ("", (TensorSpec((1, *shape), "float32"),))
-    assert found[-1].payload == ()
-
-
-FAMILIES = [
+MODELS = [
+    *("mobilenet_v2", "alexnet", "vgg16", "resnet18", "resnet50", "inception_v3"),  # published work
     "convnext_tiny", "densenet121", "efficientnet_b0", "efficientnet_v2_s", "googlenet", "maxvit_t", "mnasnet0_5",
     "mobilenet_v3_small", "regnet_y_400mf", "shufflenet_v2_x0_5", "squeezenet1_1", "swin_t", "vit_b_16",
 ]  # fmt: skip
+GATING = ("alexnet", "mobilenet_v2", "resnet18", "shufflenet_v2_x0_5", "squeezenet1_1", "vit_b_16")
 
 
-@pytest.mark.parametrize("name", gating(FAMILIES, "shufflenet_v2_x0_5", "squeezenet1_1", "vit_b_16"))
-def test_every_family_has_points(name, snapshot):
-    """The number of units, the name of the second point, and of the last but one."""
+def in_words(point, cost):
+    """What crosses there, and what a stage up to it takes."""
+    mflop, parameters = cost.flops / 1e6, cost.parameters
+    return f"{point.name}: {point.payload_bytes / 1024} KiB, {mflop:.1f} MFLOP, {parameters} parameters"
+
+
+@pytest.mark.parametrize("name", gating(MODELS, *GATING))
+def test_numbers_names_and_sizes_of_points_and_how_many_operators_allow_a_cut(name, snapshot):
+    """The last point is no cut. Of published work the numbers, names, sizes and sums are as published."""
     found, shape, digest = describe(Recipe(name))
-    assert (found[-1].index, found[2].name, found[-2].name) == snapshot
-    assert found[0].payload[0].shape == (1, *shape)
+    every, _, _ = describe(Recipe(name, Cuts("op", fold=False)))
+    running = costs.before_points(outline(Recipe(name)))
+    assert [len(every) - 1, *map(in_words, found, running)] == snapshot
+    assert running[0] == costs.Cost()
+    assert running[-1].parameter_bytes == 4 * running[-1].parameters
+    assert [point.index for point in found] == list(range(len(found)))
+    assert (found[0].after, found[0].payload) == ("", (TensorSpec((1, *shape), "float32"),))
     assert all(len(point.payload) == 1 and point.payload_bytes > 0 for point in found[:-1])
-    assert len({point.name for point in found}) == len(found)
+    assert found[-1].payload == ()
+    assert {point.after for point in found} <= {point.after for point in every}
     assert len(digest) == 64
-
-
-OF_OPS = {"alexnet": 22, "vgg16": 40, "resnet18": 23, "mobilenet_v2": 73}
-
-
-@pytest.mark.parametrize("name", gating(OF_OPS, "alexnet", "resnet18"))
-def test_op_granularity_has_every_cut_with_one_live_tensor(name):
-    found, _, _ = describe(Recipe(name, Cuts("op", fold=False)))
-    assert len(found) - 1 == OF_OPS[name]  # the last point is no cut
-    blocks, _, _ = describe(Recipe(name))
-    assert {point.after for point in blocks} <= {point.after for point in found}
 
 
 def test_a_recipe_is_told_apart_by_its_digest() -> None:

@@ -1,9 +1,10 @@
-"""Points by number, name, module and range; equivalent cuts as one point; points that somebody chose."""
+"""Points by number, name, module and range; what is one point, or somebody's choice; the costs on each side."""
 
 import pytest
 import torch
 from torch import nn
 
+from pareto.partitions import costs, model
 from pareto.partitions.model import describe
 from pareto.partitions.points import Point, select
 from pareto.partitions.recipe import Cuts, Handmade, Recipe
@@ -105,3 +106,52 @@ def test_chosen_points_replace_those_of_the_graph_and_are_cuts(snapshot):
     assert found[3].after == "layer2_1_relu_1"
     wrong = [("layer1.0.konv1",), ("layer2", "layer1"), ("layer2", "layer2.1")]
     assert [refusal(ValueError, chosen, *each) for each in wrong] == snapshot
+
+
+@pytest.mark.parametrize("name", ["resnet18", "vit_b_16"])
+def test_parameters_are_those_of_the_stage(name):
+    """What is counted before a point is what a stage up to it takes from the weights file."""
+    outline = model.outline(Recipe(name))
+    parameters = dict(outline.traced.module.named_parameters())
+    for point, cost in zip(outline.points, costs.before_points(outline), strict=True):
+        held = [parameters[path] for path in outline.paths(0, point.index) if path in parameters]
+        assert cost.parameters == sum(parameter.numel() for parameter in held), point.name
+
+
+def test_each_node_by_hand() -> None:
+    """3x8x8 -> convolution 4x6x6 -> pooled 4 -> twice the same layer -> product with itself."""
+
+    def small(net, x):
+        x = torch.relu(net.norm(net.convolution(x))).mean((2, 3))
+        x = net.layer(net.layer(x)) * net.scale
+        return x @ x.transpose(0, 1)
+
+    layers = {"convolution": nn.Conv2d(3, 4, 3), "norm": nn.BatchNorm2d(4), "layer": nn.Linear(4, 4)}
+    made = traced(Made(small, **layers, scale=nn.Parameter(torch.ones(4))).to("meta"), 3, 8, 8)
+    found = {node.name: cost for node, cost in zip(made.nodes, costs.of_nodes(made), strict=True)}
+    assert {name: cost.flops for name, cost in found.items() if cost.flops} == {
+        "convolution": 2 * (4 * 6 * 6) * (3 * 3 * 3),
+        "layer": 2 * 4 * 4,
+        "layer_1": 2 * 4 * 4,
+        "matmul": 2 * 4,
+    }
+    assert {name: cost.parameters for name, cost in found.items() if cost.parameters} == {
+        "convolution": 4 * 3 * 9 + 4,
+        "norm": 8,  # its running statistics are buffers
+        "layer": 20,
+        "scale": 4,
+    }
+    # Tensors that are made are counted once and views are none. 3x4x4 -> convolution 2x4x4, activated in place
+    # -> a view of it -> a product.
+    layers = {"convolution": nn.Conv2d(3, 2, 1), "act": nn.ReLU(inplace=True), "layer": nn.Linear(32, 5)}
+    views = Made(lambda net, x: net.layer(net.act(net.convolution(x)).flatten(1)), **layers).to("meta")
+    outline = model.Outline("views", (3, 4, 4), of_ops(graph := traced(views, 3, 4, 4)), "", graph, 0)
+    names = [point.name for point in outline.points[1:]]
+    made = dict(zip(names, costs.activation_bytes(outline), strict=True))
+    assert made == {"convolution": 4 * 2 * 16, "act": 0, "flatten": 0, "output": 4 * 5}
+
+
+def test_the_units_of_a_model_make_all_of_its_tensors():
+    outlines = (model.outline(Recipe("mobilenet_v2", Cuts(granularity))) for granularity in ("op", "block"))
+    fine, coarse = (sum(costs.activation_bytes(outline)) for outline in outlines)
+    assert fine == coarse > 10_000_000

@@ -1,8 +1,14 @@
-"""Weights files: deterministic, checked, never degenerate; made of checkpoints as people have them, or one line."""
+"""Weights files: deterministic, checked, made of checkpoints as people have them; and folders for a moment."""
+
+from __future__ import annotations
 
 import argparse
 import hashlib
+import os
 import pickle
+import subprocess
+import sys
+import tempfile
 import urllib.error
 from pathlib import Path
 
@@ -12,13 +18,15 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from pareto.partitions import registry, weights
+from pareto.partitions import registry, scratch, weights
 from pareto.partitions.seeded import seeded
 from pareto.partitions.torchvision_models import models
 from pareto.protocol.errors import UserError
+from tests import REPOSITORY
 from tests.unit.refusals import refusal
 
 pytestmark = pytest.mark.usefixtures("one_thread")
+
 
 SMALL = "squeezenet1_1"
 
@@ -277,3 +285,55 @@ def test_the_head_of_a_model_follows_the_weights_where_it_can(tmp_path, name):
     assert weights.classes("squeezenet1_1", "seeded") == 0
     torch.save(state_of(name) | {"3.bias": torch.zeros(7)}, tmp_path / "other.pth")
     assert weights.classes(name, str(tmp_path / "other.pth")) == 0
+
+
+HOLD = """
+import sys
+from pareto.partitions import scratch
+with scratch.folder() as folder:
+    print(folder, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def test_a_folder_is_removed_with_all_that_is_in_it(temporary: Path) -> None:
+    with pytest.raises(KeyError), scratch.folder() as folder:
+        (folder / "in it").mkdir()
+        assert folder.stat().st_mode & 0o77 == 0
+        raise KeyError
+    assert [*temporary.iterdir()] == []
+    # Only what is left over is removed.
+    environment, pipes = (
+        {**os.environ, "TMPDIR": str(temporary)},
+        dict.fromkeys(("stdin", "stdout"), subprocess.PIPE),
+    )
+    command = [sys.executable, "-c", HOLD]
+    with subprocess.Popen(command, cwd=REPOSITORY, env=environment, text=True, **pipes) as holder:
+        assert holder.stdout
+        folder = Path(holder.stdout.readline().strip())
+        (folder / "weights").touch()
+        with scratch.folder() as ours:
+            assert scratch.left() == scratch.left(remove=True) == []
+            assert ours.is_dir()
+        holder.kill()
+        holder.wait()
+        assert scratch.left() == [folder]
+        with scratch.folder() as ours:
+            assert [*temporary.iterdir()] == [ours]
+    # Folders of others are let be. Somebody else may make names in a folder that is everybody's.
+    (temporary / "precious").mkdir()
+    (temporary / f"{scratch.PREFIX}link").symlink_to("precious")
+    (temporary / f"{scratch.PREFIX}file").touch()
+    if os.geteuid() == 0:
+        theirs = temporary / f"{scratch.PREFIX}theirs"
+        theirs.mkdir()
+        os.chown(theirs, 12345, 12345)
+    before = sorted(temporary.iterdir())
+    assert scratch.left(remove=True) == scratch.left() == []
+    assert sorted(temporary.iterdir()) == before

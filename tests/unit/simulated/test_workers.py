@@ -1,19 +1,33 @@
-"""Trials of a simulated testbed: what they depend on, what is measured of them, and what goes wrong on purpose."""
+"""Trials of a simulated testbed, its world's file, and forecasts from its model profile against its trials."""
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections import Counter
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
+from pareto.analysis.prediction.forecast import Forecasts
 from pareto.driver.runner import Aborted
 from pareto.hosts.host import TestbedError
+from pareto.models.prepare import canonical
+from pareto.predict.links import case as case_of
 from pareto.remote.link.probe import GOODPUT
+from pareto.simulated.unit_times import model_profile
+from pareto.simulated.workers import Simulation
+from pareto.simulated.world import Noise, World, load
+from pareto.sweep.checked_sweep import make_sweep
+from pareto.sweep.networks import profiles
+from pareto.sweep.sweep import Sweep
 from pareto.trial.store import Row
-from tests.unit.simulated.study import rows
-from tests.unit.simulated.worlds import HOSTS, POINTS, STILL, sweep, world
+from tests.unit.gating import gating
+from tests.unit.refusals import refusal
+from tests.unit.simulated.worlds import HOSTS, POINTS, STILL, rows, sweep, world
 
 
 def by(column: str, found: list[Row]) -> list[Row]:
@@ -89,14 +103,6 @@ def test_an_engine_takes_its_share_of_the_time_on_the_hosts_that_have_it() -> No
     assert (4 * onnx["edge_s"], 4 * onnx["server_s"]) == pytest.approx((eager["edge_s"], eager["server_s"]))
     assert both["edge_s"] == onnx["edge_s"]
     assert both["server_s"] == pytest.approx(0.5 * eager["server_s"]), "as usual"
-
-
-def test_hosts_between_decode_and_encode() -> None:
-    wanted = sweep(points="2+4", hosts=3, codec="none,fp16")
-    coded, plain = by("codec", rows(wanted, world(noise=STILL)))
-    assert coded["middle_s"] == pytest.approx(plain["middle_s"])
-    assert coded["decode_s"] > 0
-    assert coded["status"] == plain["status"] == "ok"
 
 
 def test_many_requests_keep_the_slowest_step_busy_and_wait_for_a_busy_server_only() -> None:
@@ -183,3 +189,107 @@ def test_a_trace_is_played_and_seen() -> None:
     assert [row["status"] for row in found] == ["ok", "ok"]
     assert [row["trace_from_s"] for row in found] == pytest.approx([0, 15], abs=0.5)
     assert all(row["trace_to_s"] > row["trace_from_s"] for row in found)
+
+
+def test_without_a_file_there_is_a_usual_world() -> None:
+    usual = load("simulated")
+    assert usual == World()
+    assert usual.speed("edge").gflops < usual.speed("middle1").gflops < usual.speed("server").gflops
+
+
+def test_quantities_have_their_units_and_a_file_of_times_stands_in_place_of_flops(
+    tmp_path: Path, snapshot: SnapshotAssertion
+) -> None:
+    (tmp_path / "world.yaml").write_text(
+        "hosts: {edge: {gflops: 2, per_unit: 30us}}\n"
+        "noise: {kind: heavy, request: 10%, trial: 0, round: 0.05}\n"
+        "link: {rate: 92%, delay: 3ms}\n"
+        "faults: {failed: 2%, invalid: 1%, lost: edge, after: 20}\n"
+        "engines: {onnx: 40%}\n"
+        "requests: 10\nseed: 7\n"
+    )
+    found = load(f"simulated:{tmp_path}/world.yaml")
+    assert found.record() == snapshot
+    assert (found.engine_share("onnx"), found.engine_share("eager")) == (0.4, 1.0)
+    (tmp_path / "units.csv").write_text("model,host,unit,seconds\nnet,edge,2,0.25\n")
+    (tmp_path / "world.yaml").write_text("hosts: {edge: {gflops: 1, per_unit: 0ms}}\ntimes: units.csv\n")
+    found = load(f"simulated:{tmp_path}/world.yaml")
+    assert found.unit_times_s("edge", "net", [10**9, 10**9]) == [1.0, 0.25]
+    assert found.unit_times_s("server", "net", [0, 0]) == [1e-5, 1e-5]
+    assert found.record()["times"] == [["net", "edge", 2, 0.25]]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "- edge", "hosts: {edge: {gflop: 2}}", "hosts: {edge: {gflops: fast}}", "noise: {request: 3}",
+     "noise: {kind: white}", "faults: {after: -1}", "times: nowhere.csv", "times: bad.csv", "times: worse.csv",
+     "hosts: ["],
+)  # fmt: skip
+def test_an_unusable_file_is_refused(tmp_path: Path, text: str, snapshot: SnapshotAssertion) -> None:
+    (tmp_path / "world.yaml").write_text(text)
+    (tmp_path / "bad.csv").write_text("unit,seconds\n1,2\n")
+    (tmp_path / "worse.csv").write_text("model,host,unit,seconds\nnet,edge,1,soon\n")
+    assert refusal(TestbedError, load, f"simulated:{tmp_path}/world.yaml") == snapshot
+
+
+@pytest.mark.parametrize("name", ["simulated:", "simulated:nowhere.yaml"])
+def test_a_file_that_is_not_there_is_named(name: str, snapshot: SnapshotAssertion) -> None:
+    assert refusal(TestbedError, load, name) == snapshot
+
+
+@pytest.mark.parametrize(("kind", "middle"), [("normal", 0.6745), ("lognormal", 0.6745), ("heavy", 0.4416)])
+def test_half_of_the_noise_is_as_small_as_its_distribution_says(kind: Any, middle: float) -> None:
+    """The heavy one's variance, which a few draws decide, tells less."""
+    factors = Noise(kind=kind).factors(np.random.default_rng(1), 0.05, (100_000,))
+    assert np.median(np.abs(np.log(factors))) == pytest.approx(0.05 * middle, rel=0.02)
+
+
+STEADY = {"noise": {"request": 0, "trial": 0, "round": 0}}
+
+
+def of_mobilenet(**options: object) -> Sweep:
+    asked = {"model": "mobilenetv2", "netem": "10ms-100mbit", "testbed": "simulated", "trials": 1}
+    return canonical(make_sweep({**asked, **options}))
+
+
+CASES = [*itertools.product((2, 3), ("10ms-100mbit", "200ms-5mbit", "lan-1gbit"))]
+
+
+@pytest.mark.parametrize("case", gating(CASES, (2, "lan-1gbit"), (3, "200ms-5mbit")))
+def test_a_forecast_without_noise_is_what_trials_measure_with_any_codec(case: tuple[int, str]) -> None:
+    hosts, netem = case
+    points = "0,5,14,21" if hosts == 2 else "0+0,3+10,5+5,8+21,21+21"
+    codecs = "none,fp16,int8+zstd" if hosts == 3 else "none,int8,zstd,jpeg"
+    asked = {"only": True, "batch_size": "1,2", "edge_cpu": 0.5, "codec": codecs}
+    wanted = of_mobilenet(netem=netem, hosts=hosts, points=points, **asked)
+    world = World.model_validate(STEADY)
+    known = model_profile(Simulation(world), "mobilenet_v2", wanted)
+    links = netem, profiles(netem, hosts - 1), wanted.link_tolerance
+    seen = set()
+    for trial in rows(wanted, world):
+        cut = np.array([[int(each) for each in trial["point"].split("+")]])
+        asked = case_of(*links, trial["batch_size"], "auto", trial["codec"])
+        said = Forecasts(known, asked, trial["backend"]).of(cut)
+        assert said["latency_s"][0] == pytest.approx(trial["latency_s"], rel=1e-3)
+        assert said["throughput_ips"][0] == pytest.approx(trial["throughput_ips"], rel=0.01)
+        assert said["least_latency_s"][0] < trial["latency_s"]
+        assert said["most_throughput_ips"][0] > trial["throughput_ips"]
+        seen.add(trial["codec"])
+    assert "none" in seen and len(seen) >= 4
+
+
+def test_a_profile_has_the_worlds_noise_and_is_the_same_each_time() -> None:
+    wanted = of_mobilenet(batch_size="1,4")
+    noisy = World.model_validate({"noise": {"trial": 0.1, "round": 0.0}})
+    known, again = (model_profile(Simulation(noisy), "mobilenet_v2", wanted) for _ in range(2))
+    true = model_profile(Simulation(World.model_validate(STEADY)), "mobilenet_v2", wanted)
+    edge, edge_again, edge_true = (each.of("edge", 4) for each in (known, again, true))
+    assert edge.median_s.tolist() == edge_again.median_s.tolist()
+    assert edge.median_s.sum() != pytest.approx(edge_true.median_s.sum(), rel=0.005)
+    assert edge.median_s.sum() == pytest.approx(edge_true.median_s.sum(), rel=0.4)
+    assert (edge.least_s < edge.low_s).all()
+    assert (edge.low_s < edge.high_s).all()
+    assert edge.difference == pytest.approx(0)
+    assert known.batch_sizes == (1, 4)
+    assert statistics.fmean(known.flops) > 1e6
+    assert known.cost("edge-server", "rpc").fixed_s > known.cost("edge-server", "tcp").fixed_s

@@ -72,7 +72,7 @@ def told(*options: str) -> tuple[dict[str, Any], str]:
 
 
 def now_s() -> float:
-    """By the clock that another process reads, too: for an order, not for how long something took."""
+    """By the clock that another process reads, too: for an order."""
     return time.time()  # noqa: TID251
 
 

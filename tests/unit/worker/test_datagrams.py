@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import json
 import math
-import random
-import select
 import socket
-import struct
 import threading
-import time
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
@@ -24,9 +18,8 @@ from pareto.protocol.jsonlines import plain
 from pareto.remote.backends import handshake
 from pareto.remote.link.probe import Question, Sample
 from pareto.remote.worker import datagrams, probe
-from pareto.remote.worker.datagrams import PING, SAMPLE, TRAIN, TRAIN_BYTES, Arrival, Arrivals, End, rate_bps
+from pareto.remote.worker.datagrams import PING, SAMPLE, TRAIN, TRAIN_BYTES, Arrivals, End
 from pareto.remote.worker.probe import ProbeClient, ProbeServer
-from tests.program import wait_until
 from tests.unit.backends.builders import refusal
 
 Send = Callable[[bytes], None]
@@ -36,18 +29,6 @@ Put = Callable[[Line], None]
 
 
 LOCAL = "127.0.0.1"
-
-
-@pytest.fixture
-def server() -> Iterator[ProbeServer]:
-    with contextlib.closing(ProbeServer(LOCAL, "t")) as server:
-        yield server
-
-
-@pytest.fixture
-def client(server: ProbeServer) -> Iterator[ProbeClient]:
-    with contextlib.closing(ProbeClient(LOCAL, server.port, "t")) as client:
-        yield client
 
 
 def datagram_socket() -> socket.socket:
@@ -88,19 +69,6 @@ def seen(line: Put) -> Seen:
 
     line(watch)
     return seen
-
-
-def test_rtt_and_both_rates(client: ProbeClient) -> None:
-    for _ in range(3):
-        reading = client.measure(Question(1_000_000, 1_000_000, datagrams=True))
-        assert len(reading.rtts_s) == Question().pings
-        assert min(*reading.rtts_s, reading.rate_bps or 0.0, reading.rate_back_bps or 0.0) > 0
-    # A clean sample comes whole, and nothing waits for what has all come.
-    reading = client.measure(Question(sample_out=50, sample_back=30, sample_gap_s=0.002, wait_s=3600))
-    assert (reading.sample, reading.sample_back) == (Sample(50, 50, 0, 0), Sample(30, 30, 0, 0))
-    reading = client.measure(Question(0, 20_000, datagrams=True, sample_out=3))  # one direction alone
-    assert (reading.rate_bps, reading.sample_back) == (None, None)
-    assert reading.rate_back_bps and reading.sample
 
 
 def test_what_is_lost_repeated_or_reordered_is_counted(
@@ -277,61 +245,19 @@ def test_what_sending_takes_is_no_part_of_the_gap(monkeypatch: pytest.MonkeyPatc
     assert sent == [number * 1_953_125 for number in range(51)]
 
 
-def test_the_receive_buffer_is_as_large_as_the_kernel_allows(server: ProbeServer) -> None:
-    with socket.create_connection((LOCAL, server.port)) as tcp, datagrams._datagram_socket(tcp) as udp:
+def test_the_receive_buffer_is_as_large_as_the_kernel_allows(probing: ProbeServer) -> None:
+    with socket.create_connection((LOCAL, probing.port)) as tcp, datagrams._datagram_socket(tcp) as udp:
         with datagram_socket() as greedy:  # a container cannot read the limit
             greedy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
             allowed, got = (it.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) for it in (greedy, udp))
         assert got == allowed
 
 
-def train(at_ns: list[int], skip: int = 0, *, constant: bool = True) -> Arrivals:
-    made = Arrivals(len(at_ns), skip, constant=constant)
-    for number, now_ns in enumerate(at_ns):
-        made.add(number, now_ns)
-    return made
-
-
-def test_a_train_over_a_line_that_changes_has_the_mean_of_its_time() -> None:
-    """An outage, after which all is as before; and a burst of four at once, left out or not, then one a millisecond."""
-    outage = [1_000_000 * (number + 100 * (number > 35)) for number in range(40)]
-    burst = [1_000_000 * max(0, number - 3) for number in range(10)]
-    for at_ns, skip, constant, expected in (
-        (outage, 0, True, 8 * TRAIN_BYTES / 1e-3),
-        (outage, 0, False, 8 * TRAIN_BYTES * 39 / 0.139),
-        (burst, 0, False, 8 * 1472 * 9 / 0.006),
-        (burst, 4, False, 8 * 1472 / 0.001),
-    ):
-        assert train(at_ns, skip, constant=constant).rate_bps() == pytest.approx(expected)
-    # The rate of a train. 40 Mbit/s of datagrams, every fifth lost, every tenth twice: the line, which loses
-    # before it transmits, is busy all the time. Of one that came there is none; one that came at once is too
-    # fast.
-    lossy, now_s = Arrivals(400), 7.0
-    for number in range(400):
-        for _ in range(0 if number % 5 == 2 else 2 if number % 10 == 0 else 1):
-            lossy.add(number, round(1e9 * now_s))
-            now_s += 8 * TRAIN_BYTES / 40e6
-    assert len(lossy.at) == 320
-    assert lossy.rate_bps() == pytest.approx(40e6, rel=1e-5)
-    assert train([]).rate_bps() is train([5 * 10**9]).rate_bps() is None
-    assert train([5 * 10**9] * 2).rate_bps() == math.inf
-    # A sample counts by numbers. One that was never sent is ignored: a flipped bit gets through where the hosts
-    # leave checksums to the interface. One that overtakes many is one out of order.
-    for count, numbers, expected in (
-        (3, (0, 1 << 30, 1, 2), Sample(3, 3, 0, 0)),
-        (10, (7, 0, 1, 2, 9, 3, 4, 5, 6, 8), Sample(10, 10, 0, 2)),
-    ):
-        arrivals = Arrivals(count)
-        for number in numbers:
-            arrivals.add(number, 1_000_000_000)
-        assert arrivals.sample() == expected
-
-
 class Asked:
     """An exchange as far as the server's readiness, by hand."""
 
-    def __init__(self, server: ProbeServer) -> None:
-        self.tcp = handshake.connected(LOCAL, server.port, "t")
+    def __init__(self, probing: ProbeServer) -> None:
+        self.tcp = handshake.connected(LOCAL, probing.port, "t")
         self.tcp.settimeout(30)
         self.udp = datagram_socket()
         self.udp.bind((LOCAL, 0))
@@ -352,13 +278,13 @@ class Asked:
 
 
 @pytest.fixture
-def asked(server: ProbeServer) -> Iterator[Asked]:
-    with contextlib.closing(Asked(server)) as asked:
+def asked(probing: ProbeServer) -> Iterator[Asked]:
+    with contextlib.closing(Asked(probing)) as asked:
         yield asked
 
 
-def test_only_datagrams_with_the_cookie_are_answered_or_counted(server: ProbeServer, asked: Asked) -> None:
-    with contextlib.closing(Asked(server)) as another:
+def test_only_datagrams_with_the_cookie_are_answered_or_counted(probing: ProbeServer, asked: Asked) -> None:
+    with contextlib.closing(Asked(probing)) as another:
         cookies = (bytes(16), asked.cookie[:8], asked.cookie[::-1], another.cookie)
     for cookie, kind in itertools.product(cookies, (PING, SAMPLE)):
         asked.udp.sendto(asked.datagram(kind, 0, cookie), asked.server)
@@ -380,7 +306,7 @@ def test_only_datagrams_with_the_cookie_are_answered_or_counted(server: ProbeSer
 
 
 def test_an_end_without_a_peer_gives_up(
-    server: ProbeServer, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
+    probing: ProbeServer, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
 ) -> None:
     class Full(socket.socket):
         def sendto(self, *args: object) -> int:
@@ -388,12 +314,12 @@ def test_an_end_without_a_peer_gives_up(
 
     with monkeypatch.context() as patch:
         patch.setattr(datagrams, "TIMEOUT_S", 0.1)
-        with contextlib.closing(Asked(server)) as silent:
+        with contextlib.closing(Asked(probing)) as silent:
             assert silent.tcp.recv(1) == b""
         with Full(socket.AF_INET, socket.SOCK_DGRAM) as udp:
             end = End(udp, (LOCAL, 9), bytes(16), {})
             assert refusal(end.send, TRAIN, 1, TRAIN_BYTES, by=TimeoutError) == snapshot
-    client = ProbeClient(LOCAL, server.port, "t")
+    client = ProbeClient(LOCAL, probing.port, "t")
     assert client.measure(Question(datagrams=True)).rtt_s is not None
 
 
@@ -421,8 +347,8 @@ NONSENSE = {
 
 
 @pytest.mark.parametrize("nonsense", NONSENSE)
-def test_an_exchange_that_begins_with_nonsense_is_let_go(server: ProbeServer, nonsense: str) -> None:
-    with handshake.connected(LOCAL, server.port, "t") as tcp:
+def test_an_exchange_that_begins_with_nonsense_is_let_go(probing: ProbeServer, nonsense: str) -> None:
+    with handshake.connected(LOCAL, probing.port, "t") as tcp:
         tcp.settimeout(30)
         body = NONSENSE[nonsense]
         size = len(body) or 2**32 - 1
@@ -433,7 +359,7 @@ def test_an_exchange_that_begins_with_nonsense_is_let_go(server: ProbeServer, no
 WHOLE = {"sent": 1, "received": 1, "duplicates": 0, "reordered": 0}
 
 
-def test_nonsense_of_what_came_is_refused(server: ProbeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nonsense_of_what_came_is_refused(probing: ProbeServer, monkeypatch: pytest.MonkeyPatch) -> None:
     send_json, lies = datagrams.send_json, list[object]()
 
     def lie(tcp: socket.socket, message: object) -> None:
@@ -446,81 +372,5 @@ def test_nonsense_of_what_came_is_refused(server: ProbeServer, monkeypatch: pyte
         *({"rate_bps": None}, None),
     ):
         lies.append(wrong)
-        with contextlib.closing(ProbeClient(LOCAL, server.port, "t")) as client:
+        with contextlib.closing(ProbeClient(LOCAL, probing.port, "t")) as client:
             assert "nonsense" in refusal(client.measure, Question(datagrams=True), by=ValueError)
-
-
-# When bytes arrive, and the rate of the line that they came over
-
-RATE_BPS = 8e6  # a byte a microsecond
-PACKET = 1448
-
-
-def arrivals(late_s: float = 0.0, late: range = range(0)) -> list[Arrival]:
-    return [(n * PACKET / 1e6 + (late_s if n in late else 0.0), (n + 1) * PACKET) for n in range(100)]
-
-
-def test_the_rate_is_the_lines_though_some_arrivals_are_late() -> None:
-    """From first to last such a hiccup is the link's: 20 ms in 145 are 14 %."""
-    assert rate_bps(arrivals()) == pytest.approx(RATE_BPS)
-    for late in (range(80, 100), range(20), range(40, 60), range(99, 100)):
-        assert rate_bps(arrivals(0.02, late)) == pytest.approx(RATE_BPS, rel=0.002)
-    chance = random.Random(5)  # noqa: S311
-    noisy = [(at_s + chance.expovariate(1 / 0.0003), nbytes) for at_s, nbytes in arrivals()]
-    assert rate_bps(noisy) == pytest.approx(RATE_BPS, rel=0.005)
-
-
-@pytest.mark.parametrize("constant", [True, False])
-def test_what_is_skipped_does_not_count_and_a_line_that_changes_has_a_mean(constant: bool) -> None:
-    """A bucket's credit comes at once; an outage of as long as the bulk itself halves what is carried."""
-    rate, skip = functools.partial(rate_bps, constant=constant), 20 * PACKET
-    credit = [(max(0.0, at_s - skip / 1e6), nbytes) for at_s, nbytes in arrivals()]
-    assert rate(credit, skip) == pytest.approx(RATE_BPS)
-    if not constant:
-        assert rate(arrivals()) == pytest.approx(RATE_BPS)
-        assert (rate(credit) or 0.0) > 1.2 * RATE_BPS
-        outage = arrivals(late_s=100 * PACKET / 1e6, late=range(50, 100))
-        assert rate(outage) == pytest.approx(RATE_BPS / 2, rel=0.01)
-    assert rate([(1.0, 62_500)]) == rate([(1.0, 31_250), (1.0, 62_500)]) == math.inf
-    assert rate([]) is rate(arrivals(), skip=100 * PACKET) is None
-
-
-AGES_NS = {0: 0, 50_000_000: 50_000_000, 999_999_999: 999_999_999, 2 * 10**9: 0, -5: 0}
-"""Of a stamp, by its word; and how old it is taken for, as somebody may set the clock."""
-
-
-@pytest.mark.parametrize(("layout", "age_ns"), [*itertools.product(["=qq", "=ii"], AGES_NS)])
-def test_a_stamp_is_as_old_as_it_says(monkeypatch: pytest.MonkeyPatch, layout: str, age_ns: int) -> None:
-    real_ns, steady_ns = 1_700_000_000_500_000_000, 77 * 10**9
-    clock = SimpleNamespace(time_ns=lambda: real_ns, monotonic_ns=lambda: steady_ns)
-    monkeypatch.setattr(datagrams, "time", clock)
-    told = struct.pack(layout, *divmod(real_ns - age_ns, 10**9))
-    for ancillary, came_ns in (
-        ([(socket.SOL_SOCKET, 35, told)], steady_ns - AGES_NS[age_ns]),
-        ([(socket.SOL_SOCKET, 99, told), (socket.SOL_SOCKET, 35, told + b"?")], steady_ns),
-        ([], steady_ns),
-    ):
-        sock: Any = SimpleNamespace(recvmsg_into=lambda *_, said=ancillary: (8, said, 0, None))
-        assert datagrams.receive(sock, bytearray(8)) == (8, came_ns)
-
-
-@pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_DGRAM])
-def test_what_waits_to_be_read_has_the_stamp_of_its_coming(kind: socket.SocketKind) -> None:
-    with socket.socket(socket.AF_INET, kind) as near, socket.socket(socket.AF_INET, kind) as far:
-        far.bind((LOCAL, 0))
-        if kind == socket.SOCK_STREAM:
-            far.listen()
-        near.connect(far.getsockname())
-        end = far.accept()[0] if kind == socket.SOCK_STREAM else far
-        with end:
-            datagrams.stamp(end)
-
-            def came_before_it_was_read() -> bool:
-                near.send(b"x" * 8)
-                select.select([end], [], [])
-                reading_ns = time.monotonic_ns()
-                size, came_ns = datagrams.receive(end, bytearray(8))
-                return size == 8 and came_ns <= reading_ns
-
-            # A kernel begins to stamp a moment after the first socket asks for it.
-            assert wait_until(came_before_it_was_read)

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -25,6 +24,7 @@ from pareto.remote.worker import monitor as monitoring
 from pareto.remote.worker.monitor import Sampler
 from tests import REPOSITORY
 from tests.program import Program
+from tests.unit.worker.conftest import now_s
 
 INTERVAL_S = 0.01
 Child = subprocess.Popen[bytes]
@@ -113,11 +113,6 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
     yield process
     process.kill()
     process.wait()
-
-
-def now_s() -> float:
-    """By the clock that the monitor reads, too: for an order."""
-    return time.monotonic()  # noqa: TID251
 
 
 def counter_shows(device: Path, energy_uj: int) -> None:

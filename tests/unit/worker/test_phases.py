@@ -7,8 +7,7 @@ import functools
 import itertools
 import math
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +20,9 @@ from pareto.remote.backends.base import Reply, Tensors, layout
 from pareto.remote.backends.tcp import TcpClient, TcpServer
 from pareto.remote.worker import phases, served
 from pareto.remote.worker.phases import Length, NoLink, Phase, Sample
-from tests.unit.backends.builders import HERE, TOKEN, Works, opened, refusal
+from tests.unit.backends.builders import Works, opened, refusal
 
 INPUTS = [(torch.full((1, 8), float(i)),) for i in range(4)]
-
-
-@pytest.fixture
-def server() -> Iterator[TcpServer]:
-    with closing(TcpServer(HERE, TOKEN)) as server:
-        yield server
 
 
 def connect(
@@ -113,22 +106,6 @@ def test_results_belong_to_their_inputs_and_none_that_differs_is_passed_over(ser
     straying = Works(takes, lambda tensors: (tensors[0] + (next(numbers) % 3 == 0),))
     phase = phases.latency(opened(server, straying, takes), unchanged, INPUTS[:1], Length(9, 0.0))
     assert [int(result[0, 0]) for _, (result,) in phase.outputs] == [0, 1, 0, 1, 0, 1]
-
-
-def test_stages_overlap_in_the_throughput_phase(server: TcpServer) -> None:
-    """The server is at each request but the last while the edge computes the next one."""
-    made = 8 + 1 + 4  # steady, the first, and those that drain the steps
-    both = threading.Barrier(2, timeout=60)
-    numbers = itertools.count()
-
-    def compute(tensors: Tensors) -> Tensors:
-        if next(numbers) > 0:
-            both.wait()
-        return tensors
-
-    client = connect(server, begins=lambda number: number < made - 1 and both.wait())
-    phase = phases.throughput(client, compute, INPUTS, Length(8, 0.0), 1.0, depth=4)
-    assert len(phase.samples) == made
 
 
 def test_never_more_in_flight_than_asked(server: TcpServer) -> None:

@@ -1,46 +1,62 @@
-"""What a trial reports, and that it refuses to time what is not the whole model; payloads by themselves, likewise over
-real sockets."""
+"""What a trial reports, and that it times nothing but the whole model; payloads by themselves, over real sockets."""
 
 from __future__ import annotations
 
 import itertools
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from syrupy.assertion import SnapshotAssertion
 
+from pareto.models import codec_results
+from pareto.partitions import model as partitioned
 from pareto.partitions import proof
+from pareto.partitions.recipe import Recipe
 from pareto.partitions.stage import Stage
+from pareto.partitions.weights import file_digest
 from pareto.protocol import pace as paces
 from pareto.protocol.jsonlines import Refused
-from pareto.protocol.messages import Connect, Listen, Split
+from pareto.protocol.messages import (
+    Connect,
+    Listen,
+    OwnCodec,
+    Split,
+)
 from pareto.protocol.profile_messages import Expect, GetTaken, TimePayloads
-from pareto.protocol.trial_messages import Length, Progress, RunTrial, WrongOutput
+from pareto.protocol.trial_messages import GetUsage, Length, Progress, RunTrial, WrongOutput
 from pareto.remote.backends.base import Client, Layout, Tensors, layout
-from pareto.remote.backends.tcp import TcpClient, TcpServer
+from pareto.remote.backends.tcp import TcpServer
+from pareto.remote.codecs import camera, own, pictures
 from pareto.remote.codecs.registry import Codec, parse
 from pareto.remote.worker import device, trial
-from pareto.remote.worker.payloads import Answering, Near, payload
+from pareto.remote.worker.payloads import Answering
 from pareto.remote.worker.phases import Phase, Sample
-from pareto.remote.worker.served import Coding
 from pareto.remote.worker.trial import Data
-from pareto.remote.worker.worker import Worker
-from tests.unit.backends.builders import HERE, TOKEN, Work, Works, opened, refusal
+from pareto.remote.worker.worker import Worker, _layout
+from pareto.trial.codec_work import without_codecs
+from tests.unit.backends.builders import HERE, Work, Works, opened, refusal
+from tests.unit.codecs.test_pictures import jpeg
+from tests.unit.own_codecs import ENTROPY, LEARNED, written
+from tests.unit.worker.conftest import (
+    CODED,
+    LAST,
+    MODEL,
+    RECIPE,
+    Chain,
+    requests_of,
+)
 
 LOGITS = [torch.eye(5)[[0, 1]], torch.eye(5)[[2, 3]]]
 """Two inputs of two images; the edge's stage passes them on, and the whole model does nothing else."""
 ALONE = tuple((logits,) for logits in LOGITS)
 TAKES = layout(LOGITS[:1])
-
-
-@pytest.fixture
-def server() -> Iterator[TcpServer]:
-    with closing(TcpServer(HERE, TOKEN)) as server:
-        yield server
 
 
 def run(
@@ -148,28 +164,6 @@ def coded_by(codec: Codec, inputs: tuple[torch.Tensor, ...], layouts: Layout) ->
     return [codec.decode(codec.encode((one,)), layouts) for one in inputs]
 
 
-@pytest.mark.parametrize("connections", [1, 3])
-@pytest.mark.parametrize("text", ["fp16", "int8", "uint4:channel", "zstd", "lz4", "int8+zstd"])
-def test_a_trial_by_a_codec_equals_one_process(server: TcpServer, text: str, connections: int) -> None:
-    codec, inputs = parse(text), tuple(torch.randn(2, 90) for _ in range(3))
-    layouts = layout(inputs[:1])
-    coded, whole = coded_by(codec, inputs, layouts), tuple((one,) for one in inputs)
-    decodes = Works(codec.encoded(layouts), Coding(codec, layouts).decode, 0.0)
-    with closing(opened(server, decodes, layouts, connections)) as client:
-        report, other = (
-            run(client, Data(whole, whole, coded={codec.coded_name((0,)): known}), codec=codec)
-            for known in (coded, coded[1:] + coded[:1])
-        )
-    assert (report.max_abs_error, report.payload_bytes) == (0.0, 720)
-    sizes = [sum(each.nbytes for each in codec.encode((one,))) for one in inputs]
-    latency = len(report.requests.latency.started_s)
-    assert report.coded.wire_bytes[:latency] == [sizes[number % 3] for number in range(latency)]
-    assert len(report.coded.encode_s) == latency + len(report.requests.throughput.started_s)
-    assert min(report.coded.encode_s) > 0
-    assert report.work_s >= statistics.median(report.coded.encode_s[:latency])
-    assert isinstance(other, WrongOutput) == (not codec.lossless), "else the whole model is the reference"
-
-
 def test_what_was_never_encoded_or_becomes_infinite_is_wrong_through_a_codec(server: TcpServer) -> None:
     codec, inputs = parse("uint4"), (torch.randn(2, 90),)
     coded = tuple(coded_by(codec, inputs, layout(inputs)))
@@ -185,52 +179,118 @@ def test_what_was_never_encoded_or_becomes_infinite_is_wrong_through_a_codec(ser
     assert known.changed(known.expected(codec, (0,))) == float("inf")
 
 
-@pytest.fixture
-def near(server: TcpServer) -> Iterator[Near]:
-    with closing(TcpClient(HERE, server.port, TOKEN)) as client:
-        yield Near(client)
-
-
-def test_payloads_of_every_size_arrive(near: Near, server: TcpServer, snapshot: SnapshotAssertion) -> None:
-    for nbytes in (4, 4_000, 3_000_000):
-        near.begin(payload(nbytes))
-        server.serve(stage := Answering(nbytes, kept=True))
-        seconds = near.trips(3)
-        assert len(seconds) == 3
-        assert min(seconds) > 0
-        count, last = stage.taken
-        assert count == 3 and last is not None and torch.equal(last, payload(nbytes))
-    near.begin(payload(8))
-    assert refusal(near.trips, 1) == snapshot(name="something else is expected")
-
-
-@pytest.mark.parametrize("in_flight", [1, 4])
-@pytest.mark.parametrize("count", [1, 3, 9])
-def test_a_stream_ends_when_all_is_there(near: Near, server: TcpServer, count: int, in_flight: int) -> None:
-    near.begin(payload(200_000))
-    server.serve(stage := Answering(200_000))
-    near.stream(count, in_flight)
-    assert stage.taken == (count, None)
-    server.serve(stage := Answering(200_000))  # nothing of the stream is left over
-    near.trips(1)
-    assert stage.taken[0] == 1
-
-
-def test_two_workers_time_payloads_between_them() -> None:
+def test_two_workers_time_payloads_between_them(snapshot: SnapshotAssertion) -> None:
     """By whatever backends, which may have a server in common, and again after the far end served something else."""
     near, far = (Worker(device.named("cpu")) for _ in range(2))
     refusal(far.payloads.taken, GetTaken(), by=Refused)
     near.connect(Connect(HERE, "t", far.listen(Listen(HERE, "t")), ["tcp", "tcp:2"]))
-    for backend, nbytes, in_flight in (
-        ("tcp", 4_000, None),
-        ("tcp:2", 4_000, None),
-        ("tcp", 4_000, None),
-        ("tcp", 300_000, None),
-        ("tcp", 300_000, 4),
-    ):
-        far.payloads.expect(Expect(backend, nbytes, 5, kept=True))
-        report = near.payloads.time(TimePayloads(backend, nbytes, 5, "lo", in_flight))
+    trips = [("tcp", 4, None), ("tcp:2", 4_000, None), ("tcp", 4_000, None), ("tcp", 3_000_000, None)]
+    streams = [("tcp", 200_000, in_flight) for in_flight in (1, 4)]
+    for (backend, nbytes, in_flight), count in itertools.product((*trips, *streams), (1, 5)):
+        far.payloads.expect(Expect(backend, nbytes, count, kept=True))
+        report = near.payloads.time(TimePayloads(backend, nbytes, count, "lo", in_flight))
         taken = far.payloads.taken(GetTaken())
-        assert (taken.count, taken.same, len(report.seconds)) == (5, True, 1 if in_flight else 5)
-        assert report.sent_bytes >= 5 * nbytes
+        assert (taken.count, taken.same) == (count, True)
+        assert len(report.seconds) == (1 if in_flight else count)
+        assert min(report.seconds) > 0
+        assert report.sent_bytes >= count * nbytes
         far._servers["tcp"].serve(Answering(8))
+    time = TimePayloads("tcp", 4_000, 1, "lo", None)
+    assert refusal(near.payloads.time, time) == snapshot(name="something else is expected")
+
+
+# Of whole workers, through codecs and files.
+
+
+@pytest.mark.parametrize(
+    ("codec", "cuts", "backend"),
+    [
+        *(("int8", cuts, "tcp") for cuts in CODED),
+        *((codec, CODED[1], "tcp:3") for codec in ("fp16", "uint4:channel", "zstd", "lz4", "int8+lz4")),
+    ],
+)
+def test_each_link_carries_what_the_codec_makes(
+    three: Chain, codec: str, cuts: tuple[int, ...], backend: str
+) -> None:
+    """The results are the same to the last bit as those of one process that encodes at the same cuts."""
+    three.stage(*cuts, codec=codec, backend=backend)
+    report = three.trial(*cuts, codec=codec, backend=backend)
+    assert report.max_abs_error == 0.0
+    requests = requests_of(report)
+    usages = [worker.usage(GetUsage(coded=requests)) for worker in three.hosts[1:]]
+    taking_part = sum(cut < LAST for cut in cuts)
+    assert [usage.coded is not None for usage in usages] == [place < taking_part for place in range(2)]
+    points = partitioned.describe(RECIPE)[0]
+    hosts = [report.coded, *(usage.coded for usage in usages if usage.coded is not None)]
+    for place, coded in enumerate(hosts):
+        assert len(coded.decode_s) == len(coded.wire_bytes) == requests
+        assert (min(coded.decode_s) > 0) == (place > 0)
+        if place == taking_part:
+            assert set(coded.wire_bytes) == {0}, "nothing goes on from here"
+            continue
+        payload = points[cuts[place]].payload_bytes
+        if codec in ("fp16", "int8"):
+            assert set(coded.wire_bytes) == {{"fp16": payload // 2, "int8": payload // 4 + 8}[codec]}
+        else:
+            assert 0 < max(coded.wire_bytes) < payload + 1000
+    plainly = without_codecs(report, usages)
+    assert all(after < before for after, before in zip(plainly.stages_s, report.stages_s, strict=True))
+
+
+@pytest.mark.parametrize(("name", "behind"), [("Bottleneck", ""), ("Bottleneck", "+lz4"), ("Entropy", "")])
+def test_an_own_codec_differs_by_link(
+    loading: dict[str, Any], tmp_path: Path, name: str, behind: str
+) -> None:
+    """The results are those of one process to the last bit, whatever random numbers a host draws."""
+    file = written(tmp_path, {"Bottleneck": LEARNED, "Entropy": ENTROPY}[name])
+    cuts, codec = CODED[1], f"{name}{behind}"
+    model = partitioned.load(RECIPE, Path(*loading["weights"]))
+    places = [
+        own.Cut.of(MODEL, cut, model.points[cut].name, _layout(model.points[cut].payload, 1)) for cut in cuts
+    ]
+    (bound,) = own.bound([parse(f"{file}:{codec}")], places, seed=5)
+    ((path,), state) = loading["data"], tmp_path / "state"
+    known = load_file(path)
+    coded = codec_results.expected(model, known, [cuts], [bound]).references
+    save_file({**known, **coded}, tmp_path / "data")
+    steps: Any = bound.made
+    save_file(own.state_of(steps), state)
+    sent = OwnCodec(name, str(file), name, "b.py", str(state), file_digest(state), 5, own.cuts_of(steps))
+    three = Chain({**loading, "data": [str(tmp_path / "data")], "codecs": [sent]}, hosts=3)
+    three.stage(*cuts, codec=codec)
+    report = three.trial(*cuts, codec=codec)
+    assert report.max_abs_error == 0.0
+    assert report.coded is not None
+    payload = partitioned.describe(RECIPE)[0][cuts[0]].payload_bytes
+    assert 0 < max(report.coded.wire_bytes) < payload
+    with pytest.raises(Refused, match="is no codec"):
+        three.stage(*cuts, codec="Other")
+
+
+def test_requests_begin_with_files_which_either_host_decodes(loading: dict[str, Any], tmp_path: Path) -> None:
+    recipe = Recipe(MODEL, input="uint8")
+    model = partitioned.load(recipe, Path(*loading["weights"]))
+    crop = camera.crop_for(MODEL, (3, 64, 64))
+    files = [jpeg(1), jpeg(2, quality=30)]
+    inputs = torch.stack([camera.pixels(file, crop)[None] for file in files])
+    references = torch.stack([proof.reference(model, batch)[0] for batch in inputs])
+    framed = {f"file{number}": pictures.joined([file]) for number, file in enumerate(files)}
+    save_file({"input0": inputs, "reference0": references, **framed}, tmp_path / "data")
+    sizes = {len(file) for file in files}
+    changed = {"recipe": asdict(recipe), "data": [str(tmp_path / "data")], "file_bytes": max(sizes)}
+    pair = Chain({**loading, **changed})
+    of_stage = model.points[3].payload_bytes
+    for codec, cut, sent in (
+        ("none", 0, {3 * 64 * 64}),
+        ("file", 0, sizes),
+        ("none", 3, {of_stage}),
+        ("none", LAST, {0}),
+    ):
+        pair.stage(cut, codec=codec)
+        report = pair.trial(cut, codec=codec, prefetch=2)
+        assert report.prefetch == (2 if codec == "none" else 0)
+        behind = pair.server.usage(GetUsage(requests_of(report), 2, requests_of(report))).coded
+        assert report.coded is not None
+        assert set(report.coded.wire_bytes) == sent
+        assert all(each > 0 for each in report.coded.decode_s) == (codec == "none")
+        assert (behind is not None and all(each > 0 for each in behind.decode_s)) == (codec == "file")

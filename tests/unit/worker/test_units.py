@@ -127,13 +127,6 @@ def test_several_threads_take_time_without_waits(worker: Worker, monkeypatch: py
         assert rounded(quota.whole_s) == {0.001}, "a pause would have come then"
 
 
-def test_noise_for_a_stage_has_its_layout() -> None:
-    image, mask = units.example((("uint8", (2, 3, 4, 4)), ("float32", (2, 5))))
-    assert (image.dtype, tuple(image.shape)) == (torch.uint8, (2, 3, 4, 4))
-    assert image.max() > image.min()
-    assert (mask.dtype, tuple(mask.shape)) == (torch.float32, (2, 5))
-
-
 def test_a_device_reaches_something_at_best(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, little in {"MATRIX": 64, "COPIED_BYTES": 1 << 16, "WINDOW_S": 0.001}.items():
         monkeypatch.setattr(units, name, little)

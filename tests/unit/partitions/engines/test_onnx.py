@@ -9,8 +9,8 @@ from torch import fx, nn
 from pareto.partitions import proof
 from pareto.partitions.engines.base import EngineError
 from pareto.partitions.stage import Stage
-
-from .stages import images, stages
+from tests.unit.partitions.builders import byte_images as images
+from tests.unit.partitions.builders import stages
 
 files = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
