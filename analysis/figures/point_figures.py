@@ -14,8 +14,8 @@ from matplotlib.ticker import PercentFormatter
 from pareto.analysis.comparing.paired import ALL, KEYS, MIN_BLOCKS, What, compared
 from pareto.analysis.figures import layout
 from pareto.analysis.figures.drawing import Nothing, Told
-from pareto.analysis.figures.layout import MANY, On, Scheme
-from pareto.analysis.figures.style import GREY, Printed, Series, entry, level, stage_look
+from pareto.analysis.figures.layout import MANY, On, Printed, entry
+from pareto.analysis.figures.style import GREY, Scheme, Series, level, stage_look
 from pareto.analysis.fronts.quality import codec_name, is_none
 from pareto.analysis.naming import backends, levels, subject
 from pareto.analysis.runs.manifest import within
@@ -30,7 +30,9 @@ MARKS = {
 }  # fmt: skip
 """The marks of a difference, by what is known of it: words of the legend, whether it is filled, its whiskers, and a
 sentence of the caption."""
-THROUGHPUT = "throughput_%s_percent"
+LATENCY: dict[What, str] = {"backend": "latency_%s_s"}
+"""The columns of the difference in latency: else in %, as codecs and engines take most of it, or little."""
+PERCENT, THROUGHPUT = "latency_%s_percent", "throughput_%s_percent"
 _GREYS = ("0.15", "0.5", "0.7")
 _WIRE = "wire_bytes_"
 
@@ -47,11 +49,9 @@ def payload(
     """
     data = payload_data(rows, stages, manifest)
     _payload(on, data, levels(rows["codec"]))
-    what = (
-        "Above: tensor bytes that a request sends; below: share of all measured compute time before each link"
-    )
-    title = f"Payload and compute by point: {subject(rows.iloc[0])}"
-    return Told(title, [what], data, rows=rows, testbed=scheme.testbed)
+    shares = "below: share of all measured compute time before each link"
+    words = [f"Above: tensor bytes that a request sends; {shares}"]
+    return Told(f"Payload and compute by point: {subject(rows.iloc[0])}", words, data, rows, scheme.testbed)
 
 
 def partitions_figure(rows: pd.DataFrame, input_bytes: int, text: str) -> Printed:
@@ -73,42 +73,39 @@ def partitions_figure(rows: pd.DataFrame, input_bytes: int, text: str) -> Printe
 
 def _payload(on: On, data: pd.DataFrame, codecs: list[str]) -> None:
     """Draw the bytes above, the shares below, of the columns of `payload_data`."""
-    height_in = 2.7 if layout.is_narrow(on) else 3.2
-    above, below = layout.panels(on, 2, 1, height_in, sharex=True, height_ratios=(3, 2))
-    size, x = 4.0 if len(data) <= MANY else 2.0, np.arange(len(data))
-    sent, shares, wire = (data.filter(regex=f"^{kind}") for kind in ("payload", "share", _WIRE))
+    above, below = layout.panels(
+        on, 2, 1, 2.7 if layout.is_narrow(on) else 3.2, sharex=True, height_ratios=(3, 2)
+    )
+    size, kib = 4.0 if len(data) <= MANY else 2.0, data.filter(regex="_bytes") / 1024
+    sent, wire, shares = kib.filter(regex="^payload"), kib.filter(regex=_WIRE), data.filter(regex="^share")
+    layout.label_points(below, layout.in_order(data))
     for number, name in enumerate(sent):
-        one = level("", number, number)
-        label = "payload" if sent.shape[1] == 1 else f"payload on link {number + 1}"
-        look = one.mark(size, color=_GREYS[number % 3], linestyle=one.line, zorder=3)
-        above.plot(x, sent[name].where(sent[name] > 0) / 1024, label=label, linewidth=0.7, **look)
-    input_kib = float(data["input_bytes"].iloc[0]) / 1024
-    if math.isfinite(input_kib):
+        one = level("payload" if sent.shape[1] == 1 else f"payload on link {number + 1}", number, number)
+        look = one.mark(size, color=_GREYS[number % 3], linestyle=one.line, label=one.label)
+        above.plot(sent[name].where(sent[name] > 0), linewidth=0.7, zorder=3, **look)
+    if math.isfinite(input_kib := kib["input_bytes"].iloc[0]):
         above.axhline(input_kib, color="0.2", linestyle="--", linewidth=1, label="input", zorder=2)
     for name in wire:
         codec = str(name).removeprefix(_WIRE)
         number = codecs.index(codec)
-        above.plot(x, wire[name] / 1024, label=f"sent by {codec}", **level("", number, number).mark(size))
-    nothing = (sent == 0).all(axis=1)
-    if nothing.any():
-        cross: dict[str, Any] = {"color": "0.4", "markersize": 4, "transform": above.get_xaxis_transform()}
-        above.plot(x[nothing], np.full(nothing.sum(), 0.03), "x", label="nothing crosses", **cross)
-    sizes = np.array([*sent.to_numpy().ravel(), *wire.to_numpy().ravel(), 1024 * input_kib]) / 1024
-    layout.fit_axis(above, "y", sizes[sizes > 0], room=0.08)
-    above.set_ylabel("payload (KiB)")
+        above.plot(wire[name], **level("", number, number).mark(size, label=f"sent by {codec}"))
+    nothing = np.flatnonzero((sent == 0).all(axis=1))
+    if len(nothing):
+        look = {"color": "0.4", "markersize": 4, "transform": above.get_xaxis_transform()}
+        above.plot(nothing, np.full(len(nothing), 0.03), "x", label="nothing crosses", **look)
+    layout.fit_axis(above, "y", kib.where(kib > 0), room=0.08)
     for number, name in enumerate(shares):
-        one, role = level("", number, number), f"middle{number}" if number else "edge"
-        label = f"time, edge to {role}" if number else "time on the edge"
-        look = one.mark(0.8 * size, color=stage_look(role)[0], linestyle=one.line, zorder=3)
-        below.plot(x, shares[name], label=label, clip_on=False, **look)
+        role = f"middle{number}" if number else "edge"
+        one = level(f"time, edge to {role}" if number else "time on the edge", number, number)
+        look = one.mark(0.8 * size, color=stage_look(role)[0], linestyle=one.line, label=one.label)
+        below.plot(shares[name], clip_on=False, zorder=3, **look)
     for name, what, line in (("flops_share", "FLOPs", ":"), ("parameters_share", "parameters", "--")):
         if name in data and data[name].notna().any():
-            below.plot(x, data[name], line, color="0.15", linewidth=1.2, label=f"{what} on the edge")
+            below.plot(data[name], line, color="0.15", linewidth=1.2, label=f"{what} on the edge")
     below.set(ylim=(0, 1.04), ylabel="on the edge" if shares.empty else "share of compute")
     below.yaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=" %"))
-    layout.label_points(below, layout.in_order(data))
-    for axes in (above, below):
-        axes.grid(True, axis="y")
+    above.set_ylabel("payload (KiB)")
+    above.grid(True, axis="y")
 
 
 def payload_data(
@@ -124,47 +121,44 @@ def payload_data(
     known = rows.dropna(subset=["payload_bytes"])
     if known.empty:
         raise Nothing("payload: no payload is known")
-    points = layout.in_order(rows)
-    made = rows.iloc[[0]][["model", "netem"]].merge(points.reset_index(), how="cross").set_index("point")
-    payloads, shares = _by_link(known, stages)
-    for number in payloads:
-        suffix = "" if payloads.shape[1] == 1 else str(number)
-        made[f"payload{suffix}_bytes"], made[f"share{suffix}"] = payloads[number], shares[number]
-    listed = within(manifest, "models", str(rows["model"].iloc[0]), "points")
+    model, netem = rows.iloc[0][["model", "netem"]]
+    made = pd.DataFrame({"model": model, "netem": netem, "point_name": layout.in_order(rows)})
+    sent, shares = _by_link(known, stages)
+    for number, name in enumerate(sent, 1):
+        suffix = "" if sent.shape[1] == 1 else str(number)
+        made[f"payload{suffix}_bytes"], made[f"share{suffix}"] = sent[name], shares.iloc[:, number - 1]
+    listed = within(manifest, "models", str(model), "points")
     listed = [each for each in listed if isinstance(each, Mapping)] if isinstance(listed, list) else []
     at_input = known.loc[known["point"].map(lambda point: not any(cuts(point))), "payload_bytes"]
     of_model = float(listed[0].get("payload_bytes", math.nan)) if listed else math.nan
     made["input_bytes"] = at_input.median() if len(at_input) else known["batch_size"].iloc[0] * of_model
     flops = pd.to_numeric(pd.Series([each.get("edge_flops") for each in listed]), errors="coerce")
     of_cut = flops / flops.iloc[-1] if len(flops) and flops.notna().all() and flops.iloc[-1] else pd.Series()
-    made["flops_share"] = [of_cut.get(cuts(point)[0], math.nan) for point in points.index]
+    made["flops_share"] = [of_cut.get(cuts(point)[0], math.nan) for point in made.index]
     coded = known[~is_none(known["codec"]) & known["wire_bytes"].notna()]
     for codec, own in coded[coded["codec"] == coded[AT_WORK]].groupby("codec", observed=True):
         made[f"{_WIRE}{codec}"] = own.groupby("point")["wire_bytes"].median()
-    return made.reset_index()[["model", "netem", "point", "point_name", *made.columns[3:]]]
+    return made.reset_index(names="point")[["model", "netem", "point", *made.columns[2:]]]
 
 
 def _by_link(known: pd.DataFrame, stages: pd.DataFrame | None) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Bytes on each link, and the share of computing before it: a row a point, a column a link (1, 2, ...)."""
-    roles = hosts(known["point"].iloc[0])
+    """Bytes on each link, and the share of computing before it: a row a point, a column a link."""
+    roles = list(hosts(known["point"].iloc[0]))
     if len(roles) == 2 or stages is None or stages.empty:
-        of_point = known.groupby("point")[["payload_bytes", "edge_s", "server_s"]].mean()
-        sent, compute_s = of_point[["payload_bytes"]], of_point[["edge_s", "server_s"]]
-        is_whole = compute_s["server_s"].notna() | (sent["payload_bytes"] == 0)
-        has_share = compute_s["edge_s"].notna() & is_whole
+        means = known.groupby("point")[["payload_bytes", "edge_s", "server_s"]].mean()
+        sent, compute_s = means[["payload_bytes"]], means[["edge_s", "server_s"]]
+        has_share = compute_s.notna().all(axis=1) | (
+            compute_s["edge_s"].notna() & (sent["payload_bytes"] == 0)
+        )
     else:
         of_host = stages[stages["point"].isin(known["point"])].groupby(["point", "host"])
         means = of_host[["payload_bytes", "compute_s"]].mean().unstack("host")
-        sent, compute_s = (
-            means["payload_bytes"].reindex(columns=roles[:-1]),
-            means["compute_s"].reindex(columns=roles),
-        )
-        has_share, sent = compute_s.iloc[:, 0].notna(), sent.fillna(0.0)
+        sent, compute_s = means["payload_bytes"].reindex(columns=roles[:-1]).fillna(0.0), means["compute_s"]
+        compute_s = compute_s.reindex(columns=roles)
+        has_share = compute_s["edge"].notna()
     # A host that a request does not reach has no figures: nothing is sent to it, and it computes nothing.
     until = compute_s[has_share].fillna(0.0).cumsum(axis=1)
-    shares = until.iloc[:, :-1].div(until.iloc[:, -1], axis=0)
-    links = range(1, sent.shape[1] + 1)
-    return sent.set_axis(links, axis=1), shares.set_axis(links, axis=1)
+    return sent, until.iloc[:, :-1].div(until.iloc[:, -1], axis=0)
 
 
 def paired(on: On, rows: pd.DataFrame, scheme: Scheme, pairs: pd.DataFrame, what: What = "backend") -> Told:
@@ -180,44 +174,40 @@ def paired(on: On, rows: pd.DataFrame, scheme: Scheme, pairs: pd.DataFrame, what
     counted = cells.groupby(CELL, dropna=False, observed=True).sum().reset_index()
     points, first, every = layout.in_order(data), data.iloc[0], list(_pairs(data, counted, what))
     above, below = layout.panels(on, 2, 1, 3.2 if layout.is_narrow(on) else 3.6, sharex=True)
+    layout.label_points(below, points)
     base, alone = codec_name(first["first"]), len(every) == 1
     difference = f"{first['other']} \N{MINUS SIGN} {base}" if alone else "difference"
-    for axes, columns in ((above, _latency(what)), (below, THROUGHPUT)):
-        name, (per_s, unit) = columns.partition("_")[0], (1.0, "%")
-        if columns.endswith("_s"):
-            per_s, unit = scheme.per_s, scheme.unit
+    for axes, columns in ((above, LATENCY.get(what, PERCENT)), (below, THROUGHPUT)):
+        name, in_seconds = columns.partition("_")[0], columns.endswith("_s")
         axes.axhline(0, color="0.25", linewidth=0.8, zorder=1.5)
         for place, (one, own) in enumerate(every):
             shift = 0.7 * (place - (len(every) - 1) / 2) / len(every)
-            x = layout.places(own, points) + shift
             for kind, those in own.groupby(f"{name}_mark"):
-                _, is_filled, line, _ = MARKS[str(kind)]
-                middle, low, high = (those[columns % end] * per_s for end in ("difference", "low", "high"))
+                ends = [those[columns % end] for end in ("difference", "low", "high")]
+                middle, low, high = (end * (scheme.per_s if in_seconds else 1) for end in ends)
+                look = _mark(one, str(kind), 4 if len(own) <= MANY else 2)
                 spread = np.vstack([middle - low, high - middle]).clip(min=0)
-                fill = one.colour if is_filled else "white"
-                mark = one.mark(4 if len(own) <= MANY else 2, markerfacecolor=fill)
-                bars = axes.errorbar(x[those.index], middle, yerr=spread, elinewidth=0.9, zorder=3, **mark)
+                x, line = layout.places(those, points) + shift, look.pop("linestyle")
+                bars = axes.errorbar(x, middle, yerr=spread, elinewidth=0.9, zorder=3, linestyle="", **look)
                 bars[2][0].set_linestyle(line)
-        axes.set_ylabel(f"{name}:\n{difference} ({unit})")
+        axes.set_ylabel(f"{name}:\n{difference} ({scheme.unit if in_seconds else '%'})")
         axes.grid(True, axis="y")
         axes.margins(y=0.1)
-    layout.label_points(below, points)
-    grey = every[0][0] if alone else Series("", GREY, "o")
-    entries = [] if alone else [entry(one.label, **one.mark(4)) for one, _ in every]
-    words, present = [], {*data["latency_mark"], *data["throughput_mark"]}
-    for label, is_filled, line, meaning in (MARKS[kind] for kind in MARKS if kind in present):
-        fill = grey.colour if is_filled else "white"
-        entries.append(entry(label, **grey.mark(4, markerfacecolor=fill, linestyle=line, linewidth=0.9)))
-        words.append(meaning)
+    for one, _ in every if not alone else ():
+        entry(below, one.label, **one.mark(4))
+    kinds = [kind for kind in MARKS if kind in {*data["latency_mark"], *data["throughput_mark"]}]
+    for kind in kinds:
+        look = _mark(every[0][0] if alone else Series("", GREY, "o"), kind, 4)
+        entry(below, MARKS[kind][0], **look, linewidth=0.9)
     several = "Backends against each other" if what == "backend" else f"{what.capitalize()}s against {base}"
     versus = f"{first['other']} against {base}" if alone else several
-    words.insert(0, f"{versus}: differences of trials of one round")
-    return Told(f"{versus}: {subject(first)}", words, data, entries, counted, scheme.testbed)
+    words = [f"{versus}: differences of trials of one round", *(MARKS[kind][3] for kind in kinds)]
+    return Told(f"{versus}: {subject(first)}", words, data, counted, scheme.testbed)
 
 
-def _latency(what: What) -> str:
-    """The columns of the difference in latency: in % of codecs and engines, which take most of it, or little."""
-    return "latency_%s_s" if what == "backend" else "latency_%s_percent"
+def _mark(one: Series, kind: str, size_pt: float) -> dict[str, Any]:
+    _, is_filled, line, _ = MARKS[kind]
+    return one.mark(size_pt, markerfacecolor=one.colour if is_filled else "white", linestyle=line)
 
 
 def paired_data(pairs: pd.DataFrame, trials: pd.DataFrame, what: What = "backend") -> pd.DataFrame:
@@ -225,14 +215,13 @@ def paired_data(pairs: pd.DataFrame, trials: pd.DataFrame, what: What = "backend
     throughput_mark: what is known of the difference, one of `MARKS`. With `RANGE`, the low and high columns are the
     least and the greatest difference of a round. Raises `Nothing`.
     """
-    points = pairs[(pairs["point"] != ALL) & (pairs["pairs"] > 0)].reset_index(drop=True)
+    points = pairs[(pairs["point"] != ALL) & (pairs["pairs"] > 0)]
     if points.empty:
         raise Nothing(f"paired: no two {what}s have valid trials of one point in one round")
-    measures, ranges = (_latency(what), THROUGHPUT), []
+    measures, ranges = (LATENCY.get(what, PERCENT), THROUGHPUT), []
     for pair, rounds in compared(trials, what):
-        spans = rounds.groupby("point")[[columns.replace("_%s", "") for columns in measures]].agg(
-            ["min", "max"]
-        )
+        of_point = rounds.groupby("point")[[columns.replace("_%s", "") for columns in measures]]
+        spans = of_point.agg(["min", "max"])
         spans.columns = [f"{columns % end}_range" for columns in measures for end in ("low", "high")]
         ranges.append(spans.reset_index().assign(**{str(key): pair[key] for key in pair}))
     keys = [*KEYS[what], "point"]
@@ -257,14 +246,11 @@ def _pairs(data: pd.DataFrame, counted: pd.DataFrame, what: What) -> Iterator[tu
         of_pairs = [(f"{pair['other']} \N{MINUS SIGN} {pair['first']}", pair) for pair in both]
         within_each = [(f", {codec_name(each)}", {"codec": each}) for each in levels(data["codec"])]
     else:
-        every = levels(counted[what], (NO_CODEC, EAGER))
-        of_pairs = [(each, {"other": each}) for each in every]
+        of_pairs = [(each, {"other": each}) for each in levels(counted[what], (NO_CODEC, EAGER))]
         within_each = [(f" over {each}", {"backend": each}) for each in backends(data)]
-    several = len(within_each) > 1
-    for place, ((number, (label, same)), (inner, (more, also))) in enumerate(
-        product(enumerate(of_pairs), enumerate(within_each))
-    ):
+    several, places = len(within_each) > 1, product(enumerate(of_pairs), enumerate(within_each))
+    for place, ((number, (label, same)), (inner, (more, also))) in enumerate(places):
         own = data[data[[*same, *also]].eq(pd.Series(same | also)).all(axis=1)]
         if len(own):
             colour = inner if several and what == "backend" else number
-            yield level(label + more if several else label, colour, place), own
+            yield level(label + more * several, colour, place), own

@@ -12,8 +12,9 @@ import pandas as pd
 
 from pareto.analysis import schema
 from pareto.analysis.figures.drawing import Drawing, Told
-from pareto.analysis.figures.layout import Scheme, printed
+from pareto.analysis.figures.layout import printed
 from pareto.analysis.figures.shown import drawings
+from pareto.analysis.figures.style import Scheme
 from pareto.analysis.findings import Findings, find
 from pareto.analysis.prediction.network import Network
 from pareto.sweep.cell import Cell

@@ -129,11 +129,11 @@ def test_how_busy_every_step_is_and_which_sets_the_bound() -> None:
         assert lines == ["edge", "edge → middle1", "middle1", "middle1 → server", "server"]
         named = {"edge": "edge", "middle1": "middle1", "edge-middle1 out": "edge → middle1"}
         framed = [patch for patch in axes.patches if patch.get_edgecolor()[:3] == (0, 0, 0)]
-        at = {(round(patch.get_x() + 0.46), lines[round(patch.get_y() + 0.44)]) for patch in framed}
+        at = {(patch.get_x(), lines[patch.get_y()]) for patch in framed}
         assert at == {(place, named[step]) for place, step in enumerate(points["bound_by"])}
         texts = {text.get_position(): text.get_text() for text in axes.texts}
         share = steps(points.iloc[:1], staged).set_index("step").loc["edge", "share"]
-        assert texts[0, 0] == f"{100 * share:.0f} %"
+        assert texts[0.5, 0.5] == f"{100 * share:.0f} %"
         assert (backend == "tcp") == ("not measured" in texts.values()), "not measured is not idle"
 
 

@@ -19,10 +19,10 @@ from syrupy.assertion import SnapshotAssertion
 
 from pareto.analysis.figures import front_figures, layout
 from pareto.analysis.figures.drawing import Nothing
-from pareto.analysis.figures.layout import MOST_LABELS, Scheme
+from pareto.analysis.figures.layout import MOST_LABELS
 from pareto.analysis.figures.look import FILLS, ends, states
 from pareto.analysis.figures.shown import drawings
-from pareto.analysis.figures.style import COLOURS, faded
+from pareto.analysis.figures.style import COLOURS, Scheme, faded
 from pareto.analysis.findings import find
 from pareto.analysis.fronts.front import front
 from pareto.analysis.naming import USUAL
@@ -102,7 +102,7 @@ def bands(figure: Figure) -> list[Polygon]:
 def stairs(figure: Figure) -> list[list[float]]:
     """The latencies of the corners of each staircase."""
     lines = [line for line in figure.axes[0].lines if line.get_linestyle() == "-"]
-    return [list(line.get_xdata()) for line in lines]
+    return [list(line.get_xdata()) for line in lines if len(line.get_xdata())]
 
 
 def test_captions_say_what_must_be_known(snapshot: SnapshotAssertion) -> None:
@@ -126,7 +126,7 @@ def test_what_is_sure_is_full_what_may_be_is_pale_and_the_rest_hollow() -> None:
     marks = {
         line.get_markerfacecolor(): sorted(np.atleast_1d(line.get_xdata()))
         for line in figure.axes[0].lines
-        if line.get_marker() == "o"
+        if line.get_marker() == "o" and len(line.get_xdata())
     }
     assert marks == {
         faded(COLOURS[0], FILLS[state]): pytest.approx(at)
@@ -251,7 +251,11 @@ def test_a_panel_for_each_profile_from_quick_to_slow_all_with_the_same_looks() -
     figure = told(rows[(rows["netem"] != "middle") | (rows["backend"] == "rpc")])[0]
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["quick", "middle", "a-slow"]
     looks = [
-        {(line.get_color(), line.get_marker()) for line in axes.lines if line.get_marker() != "None"}
+        {
+            (it.get_color(), it.get_marker())
+            for it in axes.lines
+            if it.get_marker() != "None" and len(it.get_xdata())
+        }
         for axes in figure.axes
     ]
     assert len(looks[0]) == 3

@@ -13,17 +13,15 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
 from pareto.analysis import figures
 from pareto.analysis.figures.drawing import Told
-from pareto.analysis.figures.layout import fit_axis, label_points, panels, printed
+from pareto.analysis.figures.layout import Printed, entry, fit_axis, label_points, panels, printed
 from pareto.analysis.figures.look import WIDTHS_IN, Look, drawn_as
 from pareto.analysis.figures.style import (
     ALARM,
     SMALL_PT,
-    Printed,
     check_look,
     evenly,
     every_series,
@@ -43,11 +41,11 @@ LONG = "efficientnet_v2_large_with_a_head_of_my_own at congested-cafe-wifi+very-
 @pytest.mark.parametrize("titles", [True, False])
 @pytest.mark.parametrize("width", WIDTHS_IN)
 def test_a_figure_is_as_wide_as_its_column_and_legible_there(width: str, titles: bool) -> None:
-    entries = [Line2D([], [], label=f"backend:{'x' * (5 * number)}") for number in range(6)]
-
     def draw(on: Printed) -> Told:
-        panels(on, 1, 1, 2.0)
-        return Told(LONG, ["A sentence"], pd.DataFrame(), entries, rows(excluded=[1, 0]))
+        (axes,) = panels(on, 1, 1, 2.0)
+        for number in range(6):
+            entry(axes, f"backend:{'x' * (5 * number)}", marker="o")
+        return Told(LONG, ["A sentence"], pd.DataFrame(), rows(excluded=[1, 0]))
 
     with drawn_as(Look(titles=titles)):
         figure = drawn.rendered(printed(draw, width)[0])
