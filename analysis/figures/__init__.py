@@ -64,7 +64,7 @@ def attribution(df: pd.DataFrame, ax: Any = None, *, backend: str = "", **look: 
     if backend and backend not in set(rows["backend"]):
         raise UserError(f"attribution: no trial of backend {backend!r}")
     rows = rows[rows["backend"].isin([backend, NONE])] if backend else rows
-    return _drawn("time_figures.attribution", rows, ax, look)
+    return _drawn("point_figures.attribution", rows, ax, look)
 
 
 def tail(df: pd.DataFrame, runs: Runs, ax: Any = None, **look: str) -> Any:
@@ -102,7 +102,7 @@ def utilization(df: pd.DataFrame, stages: pd.DataFrame, ax: Any = None, **look: 
     """How busy each host and link of a chain is at points on the front. `df`: trials; `stages`: `analysis.stages`."""
     from pareto.analysis.costs import stage_medians
 
-    return _drawn("time_figures.utilization", _rows(df), ax, look, stages=stage_medians(stages, df))
+    return _drawn("point_figures.utilization", _rows(df), ax, look, stages=stage_medians(stages, df))
 
 
 def paired(df: pd.DataFrame, ax: Any = None, *, what: What = "backend", **look: str) -> Any:

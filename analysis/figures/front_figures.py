@@ -47,13 +47,9 @@ _THIRD = {
 
 
 def front(on: On, rows: pd.DataFrame, scheme: Scheme, attainment: pd.DataFrame | None = None) -> Told:
-    """The points, latency to the right, throughput upwards: the best corner is the upper left. Rows of several profiles
-    (or batch sizes, ...) have a panel each, in order of latency, with one axis for all panels of a figure of which
-    every panel's points fill enough (`LEAST_SHARE`).
-
-    A backend's staircase bounds what its points attain; marks are filled by `look.states`. Bars are 95 % intervals of
-    what is or may be on a front, dotted the range of rounds too few for one; a band is what 5 % and 95 % of the
-    resamples attain, of `fronts.indicators.attainment`. Raises `Nothing`.
+    """The points, latency to the right, throughput upwards, and a staircase that bounds each backend's. Rows of several
+    profiles (or batch sizes, ...) have a panel each, in order of latency, with one axis for all panels of a figure of
+    which every panel's points fill enough (`LEAST_SHARE`). attainment: of `fronts.indicators`. Raises `Nothing`.
     """
     owns, narrow = {title: _placed(group, scheme) for title, group in _panels(rows)}, layout.is_narrow(on)
     placed = pd.concat(owns.values())

@@ -309,7 +309,9 @@ def _legend(axes: Axes, winners: pd.DataFrame, unnamed: pd.DataFrame, *, is_clos
     for backend in sorted({str(backend).partition(" ")[0] for backend in winners["backend"]}, key=place):
         words = f"measured best: {'nothing crosses' if backend == NONE else backend}"
         entry(axes, words, marker=_marker(backend), **look)
-    patches = [("area: predicted best", {"facecolor": "0.88", **_THIN})] * bool((winners["prediction"] != "").any())
+    patches = [("area: predicted best", {"facecolor": "0.88", **_THIN})] * bool(
+        (winners["prediction"] != "").any()
+    )
     for kind in (CLOSE, OTHER):
         if (winners["prediction"] == kind).any():
             colour, thick, line, words = _EDGES[kind]

@@ -68,7 +68,7 @@ def _all(
     """Yield kind, name, and the function that draws it with its arguments."""
     from pareto.analysis import costs
     from pareto.analysis.figures import front_figures as fronts
-    from pareto.analysis.figures import map_figure, point_figures, reading_figures, time_figures
+    from pareto.analysis.figures import map_figure, point_figures, reading_figures
     from pareto.analysis.figures.style import Scheme
     from pareto.analysis.fronts import energy
 
@@ -89,14 +89,14 @@ def _all(
             )
         )  # fmt: skip
         yield "front", name, fronts.front, of | attained
-        yield "attribution", name, time_figures.attribution, of | stages
+        yield "attribution", name, point_figures.attribution, of | stages
         yield "tail", name, reading_figures.tail, {**of, "trials": trials, "runs": runs}
         yield "payload", name, point_figures.payload, {**of, **stages, "manifest": manifest}
         pairs = {"rows": competing(trials), **same}
         yield "paired", name, point_figures.paired, pairs | paired
         yield "paired-codecs", name, point_figures.paired, {**pairs, **codecs, "what": "codec"}
         yield "accuracy", name, fronts.third, {**of, "kind": "accuracy"}
-        yield "utilization", name, time_figures.utilization, of | stages
+        yield "utilization", name, point_figures.utilization, of | stages
         charged = rows[rows["on_energy_front"].groupby(rows["codec"]).transform("any")]
         if charged["energy_of"].nunique() == 1:
             of |= {"rows": charged, "kind": "energy", "note": energy.note(charged, manifest)}

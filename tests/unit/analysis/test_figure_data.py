@@ -16,11 +16,17 @@ from syrupy.assertion import SnapshotAssertion
 from pareto.analysis import figures
 from pareto.analysis.comparing.paired import ALL, paired
 from pareto.analysis.costs import steps
-from pareto.analysis.figures import point_figures, time_figures
+from pareto.analysis.figures import point_figures
 from pareto.analysis.figures import reading_figures as reading
 from pareto.analysis.figures.drawing import Nothing
-from pareto.analysis.figures.point_figures import INTERVAL, RANGE, SIGNIFICANT, paired_data, payload_data
-from pareto.analysis.figures.time_figures import MOST_BARS
+from pareto.analysis.figures.point_figures import (
+    INTERVAL,
+    MOST_BARS,
+    RANGE,
+    SIGNIFICANT,
+    paired_data,
+    payload_data,
+)
 from pareto.analysis.fronts.front import front
 from pareto.analysis.runs.load import load
 from pareto.analysis.runs.points import NONE, order
@@ -59,21 +65,21 @@ def marks_beneath(axes: Axes) -> list[tuple[str, int]]:
 @pytest.mark.parametrize("links", [1, 3])
 def test_bars_hold_every_host_and_add_up_to_the_latency(links: int) -> None:
     rows, staged = example_chain.analysed(example_chain.splits(links, (3, 12)))
-    figure, _, _ = made(time_figures.attribution, rows=rows, stages=staged)
+    figure, _, _ = made(point_figures.attribution, rows=rows, stages=staged)
     hosts = ["edge", *(f"middle{number}" for number in range(1, links)), "server"]
     parts = drawn.legend(figure)
     assert parts[:2] == ["tcp", "rpc"]
     assert [part.split()[0] for part in parts if part.split()[0] in hosts] == hosts
     latencies = [rows.loc[rows["backend"] == backend, "latency_s"] for backend in ("tcp", "rpc")]
     np.testing.assert_allclose(heights(figure.axes[0]).sum(axis=0), 1e3 * pd.concat(latencies), rtol=1e-4)
-    unknown = drawn.legend(made(time_figures.attribution, rows=rows)[0])
+    unknown = drawn.legend(made(point_figures.attribution, rows=rows)[0])
     assert sum(part.startswith("middle") for part in unknown) == (links > 1), "one part, if times are unknown"
 
 
 @pytest.mark.parametrize("points", [range(22), SOME])
 def test_backends_stand_side_by_side_and_the_lowest_latency_is_named(points: Any) -> None:
     rows, _ = example_chain.analysed(example_chain.splits(1, points))
-    (axes,) = drawn.rendered(made(time_figures.attribution, rows=rows)[0]).axes
+    (axes,) = drawn.rendered(made(point_figures.attribution, rows=rows)[0]).axes
     named = rows.drop_duplicates("point").sort_values("point", key=order)["point"].tolist()
     assert np.bincount(centres(axes).round().astype(int)).tolist() == [2] * (len(named) - 1) + [1]
     best, (text,) = rows.loc[rows["latency_s"].idxmin()], axes.texts
@@ -85,7 +91,7 @@ def test_backends_stand_side_by_side_and_the_lowest_latency_is_named(points: Any
 def test_of_many_bars_those_that_matter_are_drawn() -> None:
     rows, _ = example_chain.analysed(example_chain.splits(2, range(0, 22, 3)))
     assert 2 * rows["point"].nunique() > MOST_BARS
-    _, caption, data = made(time_figures.attribution, rows=rows)
+    _, caption, data = made(point_figures.attribution, rows=rows)
     wanted = {*rows.loc[rows["on_backend_front"], "point"], "0+0", "0+21", "21+21"}
     assert set(data["point"]) == wanted
     assert f"Shown: {len(wanted)} of {rows['point'].nunique()} points" in caption
@@ -96,7 +102,7 @@ def test_codecs_stand_side_by_side_where_they_have_cells_and_their_times_are_par
     data = data[(data["codec"] != "uint4") | (data["point"] == "0")]
     coded = data["codec"].eq("int8") & data["payload_bytes"].gt(0)
     coding = {"encode_s": np.where(coded, 0.004, np.nan), "decode_s": np.where(coded, 0.002, np.nan)}
-    figure, _, written = made(time_figures.attribution, rows=front(data.assign(**coding)))
+    figure, _, written = made(point_figures.attribution, rows=front(data.assign(**coding)))
     at, entries = centres(figure.axes[0]), drawn.legend(figure)
     assert np.bincount(at.round().astype(int)).tolist() == [6, 4, 4, 4, 1], "all on the edge once"
     assert [at[at.round() == point].mean() for point in range(5)] == pytest.approx(range(5))
@@ -113,14 +119,14 @@ def test_a_bar_is_as_high_as_the_latency_and_reaches_its_bound() -> None:
     """Parts whose medians do not add up: with a quota of the processor each is often short, and seldom all at once."""
     rows = example().assign(edge_s=0.4 * example()["edge_s"], network_s=0.5 * example()["network_s"])
     rows["latency_bound_s"] = 0.99 * rows["latency_s"]
-    axes = made(time_figures.attribution, rows=rows)[0].axes[0]
+    axes = made(point_figures.attribution, rows=rows)[0].axes[0]
     np.testing.assert_allclose(sorted(heights(axes).sum(axis=0)), sorted(1e3 * rows["latency_s"]), rtol=1e-6)
 
 
 def test_how_busy_every_step_is_and_which_sets_the_bound() -> None:
     rows, staged = example_chain.analysed(example_chain.splits(2, SOME))
     staged.loc[(staged["host"] == "server") & (staged["backend"] == "tcp"), "utilization"] = np.nan
-    figure, _, _ = made(time_figures.utilization, rows=rows, stages=staged)
+    figure, _, _ = made(point_figures.utilization, rows=rows, stages=staged)
     for axes, backend in zip(figure.axes, ("tcp", "rpc"), strict=True):
         points = rows[rows["on_fronts_of"].str.contains(backend) & rows["on_backend_front"]]
         points = points.sort_values("latency_s")
@@ -140,7 +146,7 @@ def test_how_busy_every_step_is_and_which_sets_the_bound() -> None:
 def test_a_way_back_that_matters_has_a_line() -> None:
     rows, staged = example_chain.analysed([(3, 12)], bound_by="edge-middle1 back")
     staged.loc[staged["host"] == "edge", "return_s"] = 0.1
-    figure, _, _ = made(time_figures.utilization, rows=rows, stages=staged)
+    figure, _, _ = made(point_figures.utilization, rows=rows, stages=staged)
     assert "edge ← middle1" in [text.get_text() for text in figure.axes[0].get_yticklabels()]
 
 
