@@ -105,7 +105,8 @@ def draw_map(
     winners = winners.assign(
         x=winners["rate_bps"].clip(upper=rates[-1]), y=winners["delay_s"].clip(lower=delays[0])
     )
-    named, labels, is_close = set[str](), [], False
+    _legend(panels[0], winners)
+    labels = []
     for axes, (objective, heading) in zip(panels, _TITLES.items(), strict=True):
         axes.set_title(heading, loc="left", fontsize="medium", fontweight="normal")
         axes.set(xscale="log", yscale="log", xlim=rates[[0, -1]], ylim=delays[[0, -1]])
@@ -114,26 +115,23 @@ def draw_map(
         dots = here[["x", "y"]].to_numpy(dtype=float)
         if objective in grids:
             which, _, behind = grids[objective]
-            named |= _draw_areas(axes, cells, which, rates, delays, dots)
+            _draw_areas(axes, cells, which, rates, delays, dots)
             close = behind < errors.get(objective, 0)
             if close.any():
                 axes.contourf(rates, delays, close, [0.5, 1.5], colors=["white"], alpha=0.6, zorder=1.4)
                 look: dict[str, Any] = {"colors": "none", "hatches": [UNDECIDED], "zorder": 1.4}
                 axes.contourf(rates, delays, close, [0.5, 1.5], **look).set(edgecolor="0.6", linewidth=0)
-                is_close = True
+                axes.fill([], [], label="too close to call", facecolor="0.96", hatch=UNDECIDED, **_THIN)
         for mark in here.to_dict("records"):
             colour, thick, line, _ = _EDGES[mark["prediction"]]
             look = {"marker": _marker(mark["backend"]), "edgecolor": colour, "linewidths": thick, "zorder": 5}
             axes.scatter(mark["x"], mark["y"], _DOT_PT**2, "white", linestyle=line, clip_on=False, **look)
             look = {"fontsize": SMALL_PT, "fontweight": "bold", "ha": "center", "va": "center_baseline"}
             axes.text(mark["x"], mark["y"], mark["point"], zorder=6, **look)
-        if narrow or axes is panels[0]:
-            axes.set_ylabel("round-trip delay (ms)")
-        if not narrow or axes is panels[-1]:
-            axes.set_xlabel("rate, edge to server (Mbit/s)")
+        axes.set(ylabel="round-trip delay (ms)", xlabel="rate, edge to server (Mbit/s)")
+        axes.label_outer()
         names = [(mark["x"], mark["y"], _said(mark), "black") for mark in here.to_dict("records")]
         labels.append((axes, names, dots, _DOT_PT / 2 + 1))
-    _legend(panels[0], winners, cells[~cells["name"].isin(named)] if len(cells) else cells, is_close=is_close)
     codecs = rows["codec"].unique()
     codec = "over codecs" if len(codecs) > 1 else "" if codecs[0] == NO_CODEC else codecs[0]
     title = f"Best point by network: {', '.join(filter(None, (rows['model'].iloc[0], codec)))}"
@@ -266,17 +264,19 @@ def _marker(backend: str) -> str:
 
 def _draw_areas(
     axes: Axes, cells: pd.DataFrame, grid: Ints, rates: Floats, delays: Floats, dots: Floats
-) -> set[str]:
-    """Draw the areas and name each where it is widest, clear of marks. Returns the names that have room."""
-    pt, named = 72 / axes.figure.dpi / FINENESS, set[str]()
-    high_pt, wide_pt = axes.bbox.height * pt, axes.bbox.width * pt
-    away_x, away_y = (
+) -> None:
+    """Draw the areas and name each where it is widest, clear of marks, or in the legend if that has no room."""
+    steps_pt = (
+        axes.bbox.height * 72 / axes.figure.dpi / FINENESS,
+        axes.bbox.width * 72 / axes.figure.dpi / FINENESS,
+    )
+    away_y, away_x = (
         np.abs(np.log(steps[:, None] / dots[:, side])) / np.log(steps[1] / steps[0]) * step_pt
-        for steps, side, step_pt in ((rates, 0, wide_pt), (delays, 1, high_pt))
+        for steps, side, step_pt in ((delays, 1, steps_pt[0]), (rates, 0, steps_pt[1]))
     )
     near = ((away_y[:, None] < 22) & (away_x[None] < 34)).any(axis=2)
     for number, cell in cells.loc[np.unique(grid)].iterrows():
-        inside = grid == number
+        inside, name = grid == number, cell["name"]
         if inside.all():
             axes.set_facecolor(cell["colour"])
         else:
@@ -285,14 +285,15 @@ def _draw_areas(
             axes.contour(rates, delays, inside, [0.5], colors="0.35", linewidths=0.5, zorder=1.2)
         for angle, across in ((0, (2.2, 1.0)), (90, (1.0, 2.2))):
             # Texts are long: what counts is the room before and behind them.
-            sampling = (across[0] * high_pt, across[1] * wide_pt)
+            sampling = np.multiply(across, steps_pt)
             room_pt = ndimage.distance_transform_edt(np.pad(inside & ~near, 1), sampling=sampling)[1:-1, 1:-1]
             row, column = np.unravel_index(int(np.argmax(room_pt)), room_pt.shape)
-            if room_pt[row, column] > max(1.8 * len(cell["name"]), 9) and cell["name"] not in named:
+            if room_pt[row, column] > max(1.8 * len(name), 9):
                 look = {"fontsize": SMALL_PT + 0.5, "rotation": angle, "ha": "center", "va": "center"}
-                axes.text(rates[column], delays[row], cell["name"], zorder=2, **look)
-                named.add(cell["name"])
-    return named
+                axes.text(rates[column], delays[row], name, zorder=2, **look)
+                break
+        else:
+            axes.fill([], [], label=name, facecolor=cell["colour"], hatch=cell["hatch"], **_THIN)
 
 
 def _said(mark: Mapping[Any, Any]) -> str:
@@ -304,22 +305,14 @@ def _said(mark: Mapping[Any, Any]) -> str:
     return name
 
 
-def _legend(axes: Axes, winners: pd.DataFrame, unnamed: pd.DataFrame, *, is_close: bool) -> None:
+def _legend(axes: Axes, winners: pd.DataFrame) -> None:
     look: dict[str, Any] = {"color": "white", "markeredgecolor": "black", "markersize": 7}
     for backend in sorted({str(backend).partition(" ")[0] for backend in winners["backend"]}, key=place):
         words = f"measured best: {'nothing crosses' if backend == NONE else backend}"
         entry(axes, words, marker=_marker(backend), **look)
-    patches = [("area: predicted best", {"facecolor": "0.88", **_THIN})] * bool(
-        (winners["prediction"] != "").any()
-    )
+    if (winners["prediction"] != "").any():
+        axes.fill([], [], label="area: predicted best", facecolor="0.88", **_THIN)
     for kind in (CLOSE, OTHER):
         if (winners["prediction"] == kind).any():
             colour, thick, line, words = _EDGES[kind]
-            edge = {"facecolor": "white", "edgecolor": colour, "linewidth": thick, "linestyle": line}
-            patches.append((words, edge))
-    for cell in unnamed.to_dict("records"):
-        patches.append((cell["name"], {"facecolor": cell["colour"], "hatch": cell["hatch"], **_THIN}))
-    if is_close:
-        patches.append(("too close to call", {"facecolor": "0.96", "hatch": UNDECIDED, **_THIN}))
-    for words, look in patches:
-        axes.fill([], [], label=words, **look)
+            axes.fill([], [], label=words, fc="white", edgecolor=colour, linewidth=thick, linestyle=line)

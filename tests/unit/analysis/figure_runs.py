@@ -142,12 +142,15 @@ def _thousand(found: Findings) -> Findings:
     return replace(found, front=wide)
 
 
-def made(draw: Callable[..., Told], width: str = "page", /, **of: Any) -> tuple[Any, str, pd.DataFrame]:
-    """A figure with its caption and data, drawn by this function; the scheme is that of its rows."""
-    if "rows" in of:
-        of.setdefault("scheme", Scheme.of(of["rows"]))
+def drawn_by(draw: Callable[..., Told], width: str = "page", **of: Any) -> tuple[Any, str, pd.DataFrame]:
+    """A figure with its caption and data, drawn by this function."""
     figure, told = printed(lambda on: draw(on, **of), width)
     return figure, told.caption(), told.data
+
+
+def made(draw: Callable[..., Told], width: str = "page", /, **of: Any) -> tuple[Any, str, pd.DataFrame]:
+    """The same, in the scheme of its rows."""
+    return drawn_by(draw, width, **({"scheme": Scheme.of(of["rows"])} if "rows" in of else {}) | of)
 
 
 RUNS: dict[str, Callable[[Path], list[Path]]] = {
