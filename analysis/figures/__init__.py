@@ -26,6 +26,7 @@ True
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -45,39 +46,25 @@ def front(df: pd.DataFrame, ax: Any = None, *, uncertainty: str = "box", **look:
 
     `df`: trials or front. uncertainty: `box` for the points' 95 % intervals; `band`, of trials, for what 5 % and 95 %
     of the resamples attain; `none`. Raises `UserError` if `df` is of several conditions or has no valid trial.
-
-    >>> front(example()).axes[0].get_xlabel()
-    'latency (ms)'
     """
-    return _front(df, None, ax, uncertainty, look)
+    return _front(_rows(df), df, ax, uncertainty, look)
 
 
 def fronts(df: pd.DataFrame, ax: Any = None, *, uncertainty: str = "box", **look: str) -> Any:
-    """The fronts of one model, a panel for each profile (and batch size and depth, if there are several).
-
-    >>> import pandas as pd
-    >>> both = pd.concat([example(slower=4).assign(netem="lte"), example()])
-    >>> [axes.get_title(loc="left") for axes in fronts(both).axes]
-    ['wifi', 'lte']
-    """
-    return _front(df, ["model"], ax, uncertainty, look)
+    """The fronts of one model, a panel for each profile (and batch size and depth, if there are several)."""
+    return _front(_rows(df, ["model"]), df, ax, uncertainty, look)
 
 
 def attribution(df: pd.DataFrame, ax: Any = None, *, backend: str = "", **look: str) -> Any:
-    """Where the time of a request goes at each point: all backends beside each other, or `backend` alone.
-
-    >>> attribution(example(), backend="rpc").axes[0].get_ylabel()
-    'latency (ms)'
-    """
+    """Where the time of a request goes at each point: all backends beside each other, or `backend` alone."""
     from pareto.analysis.runs.points import NONE
     from pareto.protocol.errors import UserError
 
     rows = _rows(df)
-    if backend:
-        if backend not in set(rows["backend"]):
-            raise UserError(f"attribution: no trial of backend {backend!r}")
-        rows = rows[rows["backend"].isin([backend, NONE])]
-    return _drawn("time_figures.attribution", rows, ax, look)
+    if backend and backend not in set(rows["backend"]):
+        raise UserError(f"attribution: no trial of backend {backend!r}")
+    rows = rows[rows["backend"].isin([backend, NONE])] if backend else rows
+    return _drawn("point_figures.attribution", rows, ax, look)
 
 
 def tail(df: pd.DataFrame, runs: Runs, ax: Any = None, **look: str) -> Any:
@@ -93,11 +80,7 @@ def energy(df: pd.DataFrame, ax: Any = None, **look: str) -> Any:
 
 
 def accuracy(df: pd.DataFrame, ax: Any = None, **look: str) -> Any:
-    """Accuracy over latency and over throughput. Raises `UserError` where fewer than two codecs have one.
-
-    >>> accuracy(example(codecs=("none", "int8"))).axes[0].get_ylabel()
-    'agreement (%)'
-    """
+    """Accuracy over latency and over throughput. Raises `UserError` where fewer than two codecs have one."""
     return _drawn("front_figures.third", _rows(df), ax, look, kind="accuracy")
 
 
@@ -119,7 +102,7 @@ def utilization(df: pd.DataFrame, stages: pd.DataFrame, ax: Any = None, **look: 
     """How busy each host and link of a chain is at points on the front. `df`: trials; `stages`: `analysis.stages`."""
     from pareto.analysis.costs import stage_medians
 
-    return _drawn("time_figures.utilization", _rows(df), ax, look, stages=stage_medians(stages, df))
+    return _drawn("point_figures.utilization", _rows(df), ax, look, stages=stage_medians(stages, df))
 
 
 def paired(df: pd.DataFrame, ax: Any = None, *, what: What = "backend", **look: str) -> Any:
@@ -133,9 +116,7 @@ def paired(df: pd.DataFrame, ax: Any = None, *, what: What = "backend", **look: 
     return _drawn("point_figures.paired", rows, ax, look, rows=df, pairs=pairs(df, what), what=what)
 
 
-def _front(
-    df: pd.DataFrame, alike: list[str] | None, ax: Any, uncertainty: str, look: Mapping[str, str]
-) -> Any:
+def _front(rows: pd.DataFrame, df: pd.DataFrame, ax: Any, uncertainty: str, look: Mapping[str, str]) -> Any:
     from pareto.analysis.figures.look import UNCERTAINTIES
     from pareto.analysis.fronts.indicators import attainment
     from pareto.protocol.errors import UserError
@@ -145,7 +126,7 @@ def _front(
     if uncertainty == "band" and "status" not in df:
         raise UserError("the band of a front is made from trials: give them instead of the front")
     attained = attainment(df) if uncertainty == "band" else None
-    return _drawn("front_figures.front", _rows(df, alike), ax, look, uncertainty, attainment=attained)
+    return _drawn("front_figures.front", rows, ax, look, uncertainty, attainment=attained)
 
 
 def _rows(df: pd.DataFrame, alike: list[str] | None = None) -> pd.DataFrame:
@@ -170,16 +151,14 @@ def _drawn(
     draw: str, front: pd.DataFrame, ax: Any, look: Mapping[str, str], uncertainty: str = "box", **of: Any
 ) -> Any:
     """The figure of that function, or the caller's axes, drawn on; it has the front as its `rows`, unless `of` has."""
-    from importlib import import_module
-
     from pareto.analysis.figures import layout, style
 
     if wrong := look.keys() - {"width", "title"}:
         raise TypeError(f"no such argument of a figure: {', '.join(sorted(wrong))}")
     module, _, name = draw.partition(".")
-    of = {"rows": front, "scheme": layout.Scheme.of(front, uncertainty)} | of
+    of = {"rows": front, "scheme": style.Scheme.of(front, uncertainty)} | of
     with style.styled(look.get("width", "page")):
-        on = style.Printed(look.get("width", "page")) if ax is None else ax
+        on = layout.Printed(look.get("width", "page")) if ax is None else ax
         told = getattr(import_module(f"{__name__}.{module}"), name)(on, **of)
         layout.finish(on, told, look.get("title"))
     return on

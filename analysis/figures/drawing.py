@@ -23,7 +23,7 @@ import pandas as pd
 
 from pareto.analysis import methods
 from pareto.analysis.figures.look import PAGE, WIDTHS_IN, chosen
-from pareto.analysis.naming import IN_WORDS, SIMULATED, USUAL, digest, file_stem, levels
+from pareto.analysis.naming import IN_WORDS, SIMULATED, USUAL, digest, file_stem, levels, some
 from pareto.analysis.runs.points import CELL, struck_off
 from pareto.basics import files
 from pareto.basics.escaping import short
@@ -45,15 +45,13 @@ class Nothing(UserError):
 class Told:
     """Words and data of the marks on a figure's axes: `layout.finish` writes them.
 
-    words: of the caption: what is shown, then what marks mean. data: what is drawn, units in the columns' names.
-    entries: of the legend, after the marks that have a label. rows: those of the front that are counted. labels:
-    arguments of `layout.place_labels`.
+    words: of the caption: what is shown, then what marks mean. data: what is drawn, units in the columns' names. rows:
+    those of the front that are counted. labels: arguments of `layout.place_labels`.
     """
 
     title: str
     words: Sequence[str]
     data: pd.DataFrame
-    entries: Sequence[Any] = ()
     rows: pd.DataFrame = field(default_factory=pd.DataFrame)
     testbed: str = ""
     labels: Sequence[tuple[Any, ...]] = ()
@@ -117,17 +115,21 @@ def told_apart(drawings: Sequence[Drawing]) -> list[Drawing]:
 def save(drawing: Drawing, folder: Path, widths: Sequence[str] = (PAGE,)) -> list[Path]:
     """The paths of the pictures in the formats of the chosen look, of the data and of the caption, which are written.
     Raises `Nothing`."""
-    from pareto.analysis.figures import style
+    from pareto.analysis.figures import layout
 
     *_, data, text = drawing.paths(folder, widths)
     pictures = []
     for width in widths:
         figure, words, frame = drawing.drawn(width)
         files.make(folder)
-        pictures += style.save(figure, folder / drawing.stem(width), chosen().formats)
+        pictures += layout.save(figure, folder / drawing.stem(width), chosen().formats)
     files.write_table(data, frame)
     files.write(text, f"{words}\n")
     return [*pictures, data, text]
+
+
+_waiting: Sequence[Drawing] = ()
+"""The drawings of `save_all`, for the processes that it forks: they hold functions, which only a fork takes along."""
 
 
 def save_all(
@@ -143,26 +145,23 @@ def save_all(
     it may have no thread. Raises OSError, UserError.
     """
     global _waiting
-    _waiting = waiting = list(drawings)
-    # A drawing holds functions, which only a fork takes along; and a fork copies no thread but its own.
+    _waiting = list(drawings)
+    # A fork copies no thread but its own.
     alone = threading.active_count() == 1 and "fork" in multiprocessing.get_all_start_methods()
-    workers = min(len(waiting), MOST_PROCESSES, (os.cpu_count() or 1) if alone else 1)
+    workers = min(len(_waiting), MOST_PROCESSES, (os.cpu_count() or 1) if alone else 1)
     fork = multiprocessing.get_context("fork") if workers > 1 else None
     paths: list[Path] = []
     with ProcessPoolExecutor(workers, fork, _take) if fork else nullcontext() as pool:
-        each = (pool.map if pool else map)(functools.partial(_save_one, folder, widths), range(len(waiting)))
+        numbers = range(1, len(_waiting) + 1)
+        each = (pool.map if pool else map)(functools.partial(_save_one, folder, widths), numbers)
         try:
-            for number in range(1, len(waiting) + 1):
-                step(f"drawing {number} of {len(waiting)} figures")
+            for number in numbers:
+                step(f"drawing {number} of {len(numbers)} figures")
                 made = next(each)
                 say(made) if isinstance(made, str) else paths.extend(made)
         except BrokenProcessPool:
             say("some figures are missing: a process that drew them was killed: out of memory?")
     return paths
-
-
-_waiting: Sequence[Drawing] = ()
-"""The drawings of `save_all`, for the processes that it forks."""
 
 
 def _take() -> None:
@@ -174,7 +173,7 @@ def _take() -> None:
 
 def _save_one(folder: Path, widths: Sequence[str], number: int) -> list[Path] | str:
     """The paths of `save`, or the reason why the figure cannot be drawn."""
-    drawing = _waiting[number]
+    drawing = _waiting[number - 1]
     try:
         return save(drawing, folder, widths)
     except Nothing:
@@ -182,8 +181,7 @@ def _save_one(folder: Path, widths: Sequence[str], number: int) -> list[Path] | 
     except (OSError, UserError):
         raise
     except Exception as error:
-        why = f"{type(error).__name__}: {short(str(error))}"
-        return f"the figure {drawing.stem()} cannot be drawn: {why}"
+        return f"the figure {drawing.stem()} cannot be drawn: {type(error).__name__}: {short(str(error))}"
 
 
 def caption(*sentences: str) -> str:
@@ -210,12 +208,8 @@ def conditions(rows: pd.DataFrame, testbed: str = "") -> str:
 
 
 def _facts(rows: pd.DataFrame) -> list[str]:
-    models, profiles, sizes, setups = (
-        _several(name, sorted(filter(None, rows[column].unique())))
-        for name, column in (
-            ("Model", "model"), ("profile", "netem"), ("batch size", "batch_size"), ("setup", "setup")
-        )
-    )  # fmt: skip
+    of = {"Model": "model", "profile": "netem", "batch size": "batch_size", "setup": "setup"}
+    models, profiles, sizes, setups = (_several(name, rows[column].unique()) for name, column in of.items())
     factors = [
         IN_WORDS[name].format(", ".join(levels(rows[name], (usual,))))
         for name, usual in USUAL.items()
@@ -223,25 +217,22 @@ def _facts(rows: pd.DataFrame) -> list[str]:
     ]
     off = struck_off(rows)
     counts = sorted({int(count) for count in rows.loc[~off, "rounds"] if count}) or [0]
-    span = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else str(counts[0])
+    span = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
+    struck = f"{off.sum()} of {len(rows)} points were struck off by a search, with fewer rounds or none"
     partly = (rows["excluded"] > rows["left_out"]).any()
     return [
         ", ".join(filter(None, (f"{models} at {profiles}", sizes, *factors, setups))),
         f"Medians over {span} rounds" if span != "1" else "One round: nothing is known of its spread",
-        f"{off.sum()} of {len(rows)} points were struck off by a search, with fewer rounds or none"
-        if off.any()
-        else "",
-        (left_out(rows) or "No trial was left out")
-        + (", but some count for latency or throughput alone" if partly else ""),
+        struck if off.any() else "",
+        f"{left_out(rows) or 'No trial was left out'}"
+        f"{', but some count for latency or throughput alone' if partly else ''}",
     ]
 
 
-def _several(what: str, values: Sequence[object]) -> str:
+def _several(what: str, among: Iterable[Any]) -> str:
     """`profile wifi` or `profiles lte, wifi`; empty text without a value."""
-    if not values:
-        return ""
-    more = f" and {len(values) - _NAMED} more" if len(values) > _NAMED else ""
-    return f"{what}{'s' * (len(values) > 1)} {', '.join(map(str, values[:_NAMED]))}{more}"
+    values = sorted(filter(None, among))
+    return f"{what}{'s' * (len(values) > 1)} {some([*map(str, values)], _NAMED)}" if values else ""
 
 
 def left_out(rows: pd.DataFrame) -> str:

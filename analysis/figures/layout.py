@@ -1,32 +1,32 @@
-"""The layout of all figures: one unit and kind of scale for a run, panels, ticks, titles, and labels beside points."""
+"""The layout of all figures: panels or the caller's axes, ticks, title, legend, labels; and how pictures are saved."""
 
 from __future__ import annotations
 
+import io
 import math
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from fontTools import subset
 from matplotlib import rcParams
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.text import Text
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from pareto.analysis.figures.drawing import Told
 from pareto.analysis.figures.look import PAGE, WIDTHS_IN, chosen, ends, is_logarithmic
-from pareto.analysis.figures.style import NEUTRAL, SMALL_PT, WHITE, Printed, Series, every_series, styled
-from pareto.analysis.naming import time_unit
-from pareto.analysis.runs.points import BUT_CODEC, order
+from pareto.analysis.figures.style import SMALL_PT, WHITE, styled
+from pareto.analysis.runs.points import order
 from pareto.analysis.statistics.samples import Floats
+from pareto.basics import files
 from pareto.protocol.errors import UserError
 
-On = Printed | Axes | Sequence[Axes]
-"""The place of a figure: a figure of its own, or axes of the caller's, as many as it has panels."""
-FIGURES = ("latency_s", "throughput_ips")
 MOST_LABELS = 10
 MANY = 60
 """With more points than this, marks are small."""
@@ -35,44 +35,34 @@ _LETTER_EM = 0.6
 _SIDES = ((-1, 1), (1, -1), (1, 1), (-1, -1), (0, -1), (0, 1), (-1, 0), (1, 0))
 """Where a label may stand beside its point, across and up: first where the better corner of a front is free."""
 _STEPS = [factor * 10**power for power in range(8) for factor in (1, 2, 5)]
+_WRITTEN: dict[str, dict[str, Any]] = {
+    "pdf": {"metadata": {"CreationDate": None}},
+    "svg": {"metadata": {"Date": None}},
+    "png": {"pil_kwargs": {"compress_level": 3}},  # a quarter larger, in 70 % of the time
+}
 
 
-@dataclass(frozen=True)
-class Scheme:
-    """One choice for all figures of a run: the unit of times and how many make a second, which axes are logarithmic,
-    how backends look, what is shown of uncertainty (`look.UNCERTAINTIES`), and the testbed for captions.
-    """
+class Printed(Figure):
+    """A figure of a width, and with the settings of that width also when a notebook saves it."""
 
-    unit: str
-    per_s: float
-    logarithmic: dict[str, bool]
-    series: tuple[Series, ...]
-    uncertainty: str = "box"
-    testbed: str = ""
+    def __init__(self, width: str = PAGE) -> None:
+        with styled(width):
+            super().__init__(figsize=(WIDTHS_IN[width], 3), layout="constrained")
+        self.width = width
 
-    @classmethod
-    def of(cls, front: pd.DataFrame, uncertainty: str = "box", testbed: str = "") -> Scheme:
-        """The scheme of a front: seconds only where every condition has them; logarithmic what any condition needs."""
-        known = front.dropna(subset=list(FIGURES))
-        by = known.groupby([name for name in BUT_CODEC if name in known], dropna=False)
-        spans = by[list(FIGURES)].agg(["min", "max"])
-        unit = time_unit(float(spans["latency_s", "max"].min()) if len(known) else 0.0)
-        bent = {name: any(map(is_logarithmic, spans[name, "min"], spans[name, "max"])) for name in FIGURES}
-        return cls(*unit, bent, every_series(front), uncertainty, testbed)
+    def settle(self) -> None:
+        """Make the layout final: labels are placed in it, and with one each format would be drawn twice."""
+        if engine := self.get_layout_engine():
+            engine.execute(self)
+            self.set_layout_engine(None)
 
-    def scale(self, name: str) -> float:
-        """The factor of a figure on its axis."""
-        return self.per_s if name == "latency_s" else 1.0
+    def savefig(self, fname: Any, **options: Any) -> None:
+        with styled(self.width):
+            super().savefig(fname, **options)
 
-    def label(self, name: str) -> str:
-        """The label of a figure's axis."""
-        return f"latency ({self.unit})" if name == "latency_s" else "throughput (images/s)"
 
-    def of_each(self, rows: pd.DataFrame) -> Iterator[tuple[Series, pd.DataFrame]]:
-        """Yield each series that some rows have, and what it has of them; at last where nothing crosses."""
-        for one in (*self.series, NEUTRAL):
-            if len(own := one.of(rows)):
-                yield one, own
+On = Printed | Axes | Sequence[Axes]
+"""The place of a figure: a figure of its own, or axes of the caller's, as many as it has panels."""
 
 
 def printed(draw: Callable[[Printed], Told], width: str = PAGE) -> tuple[Printed, Told]:
@@ -84,6 +74,43 @@ def printed(draw: Callable[[Printed], Told], width: str = PAGE) -> tuple[Printed
     return figure, told
 
 
+def save(figure: Printed, stem: Path, formats: Sequence[str]) -> list[Path]:
+    """The paths of `<stem>.<format>`, which are written: the same bytes for the same figure, in one layout."""
+    written, load = [], subset.load_font
+
+    def plain(*args: Any, **options: Any) -> Any:
+        """A font without ligatures and kerning, which a PDF has no use for and which take long to embed."""
+        font = load(*args, **options)
+        for table in {"GDEF", "GPOS", "GSUB", "kern"} & set(font.keys()):
+            del font[table]
+        return font
+
+    with styled(figure.width):
+        figure.settle()
+    subset.load_font = plain
+    try:
+        for name in formats:
+            made = io.BytesIO()
+            figure.savefig(made, format=name, **_WRITTEN.get(name, {}))
+            written.append(files.write(stem.with_name(f"{stem.name}.{name}"), made.getvalue()))
+    finally:
+        subset.load_font = load
+    return written
+
+
+def _every(on: On) -> list[Axes]:
+    return on.axes if isinstance(on, Printed) else list(np.ravel(np.asarray(on, dtype=object)))
+
+
+def is_narrow(on: On) -> bool:
+    """Whether there is a column's room, and not a page's."""
+    if isinstance(on, Printed):
+        return on.width != PAGE
+    boxes = [axes.bbox for axes in _every(on)]
+    span_in = (max(box.x1 for box in boxes) - min(box.x0 for box in boxes)) / _every(on)[0].figure.dpi
+    return bool(span_in < sum(WIDTHS_IN.values()) / 2)
+
+
 def panels(on: On, lines: int, columns: int, height_in: float, **more: Any) -> list[Axes]:
     """The axes to draw on, line by line: new ones of a figure, whose height is set, or the caller's. `count`: of them,
     where the last line is not full. Raises UserError.
@@ -91,37 +118,24 @@ def panels(on: On, lines: int, columns: int, height_in: float, **more: Any) -> l
     count = more.pop("count", lines * columns)
     if isinstance(on, Printed):
         on.set_figheight(height_in)
-        grid = on.subplots(lines, columns, squeeze=False, **more).ravel()
-        for axes in grid[count:]:
+        for axes in on.subplots(lines, columns, squeeze=False, **more).flat[count:]:
             axes.remove()
-        return list(grid[:count])
-    if len(given := _given(on)) != count:
-        raise UserError(f"ax: this figure has {count} panels, and takes as many axes, not {len(given)}")
-    return given
+    if len(every := _every(on)) != count:
+        raise UserError(f"ax: this figure has {count} panels, and takes as many axes, not {len(every)}")
+    return every
 
 
-def _given(on: Axes | Sequence[Axes]) -> list[Axes]:
-    return list(np.ravel(np.asarray(on, dtype=object)))
-
-
-def is_narrow(on: On) -> bool:
-    """Whether there is a column's room, and not a page's."""
-    if isinstance(on, Printed):
-        return on.width != PAGE
-    boxes = [axes.bbox for axes in _given(on)]
-    span_in = (max(box.x1 for box in boxes) - min(box.x0 for box in boxes)) / _given(on)[0].figure.dpi
-    return bool(span_in < sum(WIDTHS_IN.values()) / 2)
+def entry(axes: Axes, label: str, **look: Any) -> None:
+    """Make an entry of the legend, with nothing on the axes: a mark without a line, unless it has a linestyle."""
+    axes.plot([], [], label=label, **{"linestyle": "", **look})
 
 
 def finish(on: On, told: Told, title: str | None = None) -> None:
     """Write title and legend, above a figure of ours, which grows by their height, or on the caller's first axes; the
     footnote under ours; and then labels, in the layout that there is. title: in place of the figure's own."""
-    title, every = told.title if title is None else title, on.axes if isinstance(on, Printed) else _given(on)
-    named = {
-        label: handle
-        for axes in every
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
-    } | {str(entry.get_label()): entry for entry in told.entries}
+    title, every = told.title if title is None else title, _every(on)
+    handles = [zip(*axes.get_legend_handles_labels(), strict=True) for axes in every]
+    named = {label: handle for of_axes in handles for handle, label in of_axes}
     if isinstance(on, Printed):
         size, title_pt = float(rcParams["legend.fontsize"]), float(rcParams["axes.titlesize"])
         room_pt = 72 * on.get_figwidth() - 12
@@ -145,27 +159,24 @@ def finish(on: On, told: Told, title: str | None = None) -> None:
 
 
 def fit_axis(axes: Axes, name: str, values: Any, logarithmic: bool | None = None, room: float = 0.1) -> None:
-    """Fix scale and limits of an axis as `look.ends` does, with room around the points."""
+    """Fix scale and limits of an axis as `look.ends` does, with room around the points. A logarithmic one has plain
+    numbers at 1, 2, 5, 10, or fewer where they would touch."""
     known = np.asarray(values, dtype=float)
     known = known[np.isfinite(known)]
     low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
     bent = low > 0 and (is_logarithmic(low, high) if logarithmic is None else logarithmic)
-    axes.set(**{f"{name}scale": "log" if bent else "linear", f"{name}lim": ends(low, high, room, bent)})
+    low, high = ends(low, high, room, bent)
+    axes.set(**{f"{name}scale": "log" if bent else "linear", f"{name}lim": (low, high)})
     if bent:
-        _mark_decades(axes, name)
-
-
-def _mark_decades(axes: Axes, name: str) -> None:
-    """Write plain numbers at 1, 2, 5, 10 of a logarithmic axis with limits; fewer where they would touch."""
-    axis = axes.xaxis if name == "x" else axes.yaxis
-    low, high = sorted(axis.get_view_interval())
-    length_pt = (axes.bbox.width if name == "x" else axes.bbox.height) / (axes.figure.dpi / 72)
-    most, decades = length_pt / (26 if name == "x" else 12), math.log10(high / low)
-    subs = next((subs for subs in ((1, 2, 5), (1, 3)) if decades * len(subs) <= most), (1,))
-    few = MaxNLocator(int(np.clip(most / 2, 2, 8)), steps=[1, 2, 5, 10])
-    axis.set_major_locator(few if decades < 0.8 else LogLocator(subs=subs, numticks=max(int(most), 2)))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.set_minor_locator(NullLocator())
+        axis, length, each_pt = (
+            (axes.xaxis, axes.bbox.width, 26) if name == "x" else (axes.yaxis, axes.bbox.height, 12)
+        )
+        most, decades = length / (axes.figure.dpi / 72) / each_pt, math.log10(high / low)
+        subs = next((subs for subs in ((1, 2, 5), (1, 3)) if decades * len(subs) <= most), (1,))
+        few = MaxNLocator(int(np.clip(most / 2, 2, 8)), steps=[1, 2, 5, 10])
+        axis.set_major_locator(few if decades < 0.8 else LogLocator(subs=subs, numticks=max(int(most), 2)))
+        axis.set_major_formatter("{x:g}")
+        axis.set_minor_locator(NullLocator())
 
 
 def in_order(rows: pd.DataFrame) -> pd.Series:
@@ -183,6 +194,7 @@ def label_points(axes: Axes, points: pd.Series) -> None:
     """Number the points of `in_order` under an axis, or some of them, with their names beneath where these fit."""
     room = 0.6 + max(5 - len(points), 0) / 4  # the bars of few points need not be wide
     axes.set(xlim=(-room, len(points) - 1 + room), xlabel="partition point")
+    axes.grid(True, axis="y")
     each_pt = 0.94 * axes.bbox.width * 72 / axes.figure.dpi / (len(points) - 1 + 2 * room)
     letter_pt = _LETTER_EM * float(rcParams["xtick.labelsize"])
     number_pt, name_pt = (3 + letter_pt * max(map(len, map(str, texts))) for texts in (points.index, points))

@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 from matplotlib import colormaps
 from matplotlib.axes import Axes
-from matplotlib.patches import Patch
 from scipy import ndimage
 
 from pareto.analysis.advice.observed import NEEDED, OVER_CODECS, WORKLOAD
@@ -20,8 +19,8 @@ from pareto.analysis.advice.workload import Workload
 from pareto.analysis.advice.workload import workloads as every_workload
 from pareto.analysis.figures import layout
 from pareto.analysis.figures.drawing import Nothing, Told, testbeds
-from pareto.analysis.figures.layout import On
-from pareto.analysis.figures.style import ALARM, SMALL_PT, entry
+from pareto.analysis.figures.layout import On, entry
+from pareto.analysis.figures.style import ALARM, SMALL_PT
 from pareto.analysis.findings import Findings
 from pareto.analysis.fronts import quality
 from pareto.analysis.fronts.where import Where
@@ -56,15 +55,14 @@ def workloads(findings: Findings) -> Iterator[tuple[tuple[str, ...], pd.DataFram
     hosts, and where there are several codecs, one over all that cost no accuracy, or that the constraint admits.
     """
     every = findings.front[[len(cuts(point)) == 1 for point in findings.front["point"]]]
-    for columns in (OVER_CODECS, WORKLOAD):
+    varied = {
+        column: letter for column, letter in {**LETTERS, "setup": ""}.items() if every[column].nunique() > 1
+    }
+    for columns, word in ((OVER_CODECS, "codecs"), (WORKLOAD, "")):
         for _, rows in every.groupby(columns, dropna=False):
-            if columns is OVER_CODECS and not _has_codecs(rows):
-                continue
-            name = [str(rows["model"].iloc[0]), "codecs" if columns is OVER_CODECS else ""]
-            for column, letter in {**LETTERS, "setup": ""}.items():
-                if column in columns and every[column].nunique() > 1:
-                    name.append(f"{letter}{rows[column].iloc[0]}")
-            yield tuple(filter(None, name)), rows
+            if not word or _has_codecs(rows):
+                factors = [f"{varied[name]}{rows[name].iloc[0]}" for name in varied if name in columns]
+                yield tuple(filter(None, (str(rows["model"].iloc[0]), word, *factors))), rows
 
 
 def _has_codecs(rows: pd.DataFrame) -> bool:
@@ -100,41 +98,40 @@ def draw_map(
         raise Nothing("best-map: it takes two measured networks, or a prediction")
     delays, rates = _steps(winners["delay_s"], (0.001, 0.2)), _steps(winners["rate_bps"], (1e6, 1e9))
     grids = {name: on_grid(predictor, delays, rates, name) for name in _TITLES if predictor}
-    which = {name: best_there for name, (best_there, *_) in grids.items()}
-    cells = pd.DataFrame() if predictor is None else _cells(predictor.cells, [*which.values()])
+    cells = pd.DataFrame()
+    if predictor is not None:
+        cells = _cells(predictor.cells, np.unique([which for which, *_ in grids.values()]))
     panels = layout.panels(on, *((2, 1, 5.0) if narrow else (1, 2, 3.2)), sharex=True, sharey=True)
-    ends = {"x": winners["rate_bps"].clip(upper=rates[-1]), "y": winners["delay_s"].clip(lower=delays[0])}
-    named, entries, labels = set[str](), _legend(winners), []
+    winners = winners.assign(
+        x=winners["rate_bps"].clip(upper=rates[-1]), y=winners["delay_s"].clip(lower=delays[0])
+    )
+    _legend(panels[0], winners)
+    labels = []
     for axes, (objective, heading) in zip(panels, _TITLES.items(), strict=True):
         axes.set_title(heading, loc="left", fontsize="medium", fontweight="normal")
         axes.set(xscale="log", yscale="log", xlim=rates[[0, -1]], ylim=delays[[0, -1]])
         _ticks(axes, rates, delays, winners)
-        here = winners.assign(**ends)[winners["objective"] == objective]
+        here = winners[winners["objective"] == objective]
         dots = here[["x", "y"]].to_numpy(dtype=float)
-        if predictor is not None:
-            named |= _draw_areas(axes, cells, which[objective], rates, delays, dots)
-            close = grids[objective][2] < errors.get(objective, 0)
+        if objective in grids:
+            which, _, behind = grids[objective]
+            _draw_areas(axes, cells, which, rates, delays, dots)
+            close = behind < errors.get(objective, 0)
             if close.any():
                 axes.contourf(rates, delays, close, [0.5, 1.5], colors=["white"], alpha=0.6, zorder=1.4)
                 look: dict[str, Any] = {"colors": "none", "hatches": [UNDECIDED], "zorder": 1.4}
                 axes.contourf(rates, delays, close, [0.5, 1.5], **look).set(edgecolor="0.6", linewidth=0)
-                named.add("too close to call")
+                axes.fill([], [], label="too close to call", facecolor="0.96", hatch=UNDECIDED, **_THIN)
         for mark in here.to_dict("records"):
             colour, thick, line, _ = _EDGES[mark["prediction"]]
             look = {"marker": _marker(mark["backend"]), "edgecolor": colour, "linewidths": thick, "zorder": 5}
             axes.scatter(mark["x"], mark["y"], _DOT_PT**2, "white", linestyle=line, clip_on=False, **look)
             look = {"fontsize": SMALL_PT, "fontweight": "bold", "ha": "center", "va": "center_baseline"}
             axes.text(mark["x"], mark["y"], mark["point"], zorder=6, **look)
-        if narrow or axes is panels[0]:
-            axes.set_ylabel("round-trip delay (ms)")
-        if not narrow or axes is panels[-1]:
-            axes.set_xlabel("rate, edge to server (Mbit/s)")
+        axes.set(ylabel="round-trip delay (ms)", xlabel="rate, edge to server (Mbit/s)")
+        axes.label_outer()
         names = [(mark["x"], mark["y"], _said(mark), "black") for mark in here.to_dict("records")]
         labels.append((axes, names, dots, _DOT_PT / 2 + 1))
-    for cell in cells[~cells["name"].isin(named)].to_dict("records") if len(cells) else ():
-        entries.append(Patch(facecolor=cell["colour"], hatch=cell["hatch"], label=cell["name"], **_THIN))
-    if "too close to call" in named:
-        entries.append(Patch(facecolor="0.96", hatch=UNDECIDED, label="too close to call", **_THIN))
     codecs = rows["codec"].unique()
     codec = "over codecs" if len(codecs) > 1 else "" if codecs[0] == NO_CODEC else codecs[0]
     title = f"Best point by network: {', '.join(filter(None, (rows['model'].iloc[0], codec)))}"
@@ -146,32 +143,28 @@ def draw_map(
         f"Faded: closer than predictions err, {listed(off)}" if off else "",
         f"Not on the map: {some(missing)}" if missing else "",
     )
-    data = [winners.assign(what="measured")]
+    data = [winners.drop(columns=["x", "y"]).assign(what="measured")]
     some_of = slice(WRITTEN // 2, None, WRITTEN)
     at_delay, at_rate = np.meshgrid(delays[some_of], rates[some_of], indexing="ij")
-    for objective, grid in which.items():
-        number = grid[some_of, some_of].ravel()
+    for objective, (which, *_) in grids.items():
+        number = which[some_of, some_of].ravel()
         of_cell = cells.loc[number, ["point", "backend"]].add_prefix("predicted_")
         of_cell = of_cell.assign(delay_s=at_delay.ravel(), rate_bps=at_rate.ravel(), what="predicted")
         data.append(of_cell.assign(objective=objective).iloc[number.argsort(kind="stable")])
     of_winners = rows[rows["netem"].isin(winners["netem"])]
-    return Told(title, words, pd.concat(data, ignore_index=True), entries, of_winners, testbed, labels)
+    return Told(title, words, pd.concat(data, ignore_index=True), of_winners, testbed, labels)
 
 
-def _cells(cells: pd.DataFrame, grids: list[Ints]) -> pd.DataFrame:
-    """The cells that are the best somewhere, by their numbers: point, backend (with its codec), and how each is drawn.
+def _cells(cells: pd.DataFrame, numbers: Ints) -> pd.DataFrame:
+    """The cells of these numbers, the best somewhere: point, backend (with its codec), and how each is drawn.
     The later the cut, the darker; light enough for black letters. The hatch tells the backends of a point apart.
     """
-    made = cells[["point", "backend"]].astype("str").loc[np.unique(np.concatenate([*map(np.ravel, grids)]))]
-    backend, codec = made["backend"].str.partition(" ")[[0, 2]].to_numpy().T
-    made = made.assign(
-        cut=made["point"].astype(int), codec=codec,
-        hatch=[
-            "" if transport(each) in (NONE, "tcp") else "...." if family(each) == "tcp" else "////"
-            for each in backend
-        ],
-        name=[_name(*of) for of in made[["point", "backend"]].to_numpy()],
-    ).sort_values(["cut", "backend"])  # fmt: skip
+    made = cells[["point", "backend"]].astype("str").loc[numbers]
+    backend, made["codec"] = made["backend"].str.partition(" ")[[0, 2]].to_numpy().T
+    variants = ["...." if family(each) == "tcp" else "////" for each in backend]
+    made["hatch"] = np.where([transport(each) in (NONE, "tcp") for each in backend], "", variants)
+    made["name"] = [_name(*of) for of in made[["point", "backend"]].to_numpy()]
+    made = made.assign(cut=made["point"].astype(int)).sort_values(["cut", "backend"])
     place = made.groupby(["point", "codec"], sort=False).ngroup()
     shades = np.linspace(0.04, 0.5, place.max() + 1)[place]
     return made.assign(colour=[*map(tuple, colormaps["YlGnBu"](shades))])
@@ -196,8 +189,7 @@ def known_of(findings: Findings, rows: pd.DataFrame) -> dict[str, Any]:
     about, errors, predictor, asked = "", dict[str, float](), None, limit.columns
     workload = Workload(own, findings.joined, known)
     if not workload.unfit:
-        predictor = workload.predictor
-        cells = predictor.cells
+        cells = workload.predictor.cells
         admitted = pd.Series(True, index=cells.index)
         if over_codecs:
             asked, admitted = asked - {*cells, "point", "backend", "codec"}, ~_costs_accuracy(cells, limit)
@@ -205,23 +197,20 @@ def known_of(findings: Findings, rows: pd.DataFrame) -> dict[str, Any]:
             about = "" if asked else workload.absent
         # What a condition asks of a measured network cannot be asked of a predicted one.
         admitted &= not asked and limit.holds(cells)
-        predictor = predictor.only(admitted.to_numpy(dtype=np.bool_)) if admitted.any() else None
-        if predictor is not None:
-            spread = workload.validation.spread
-            errors = {name: error for name in _TITLES if math.isfinite(error := spread(name))}
+        if admitted.any():
+            predictor = workload.predictor.only(admitted.to_numpy(dtype=np.bool_))
+            spreads = {name: workload.validation.spread(name) for name in _TITLES}
+            errors = {name: error for name, error in spreads.items() if math.isfinite(error)}
     if over_codecs:
         competes = rows["feasible"].astype(bool) & ~_costs_accuracy(rows, limit)
-        left = sorted(set(rows.loc[competes & (rows["backend"] != NONE), "codec"]))
-        if not left:
+        left = rows[competes & (rows["backend"] != NONE)]
+        if left.empty:
             raise UserError("no codec is admitted")
-        lossy = rows[
-            competes & ~quality.is_none(rows["codec"]) & (rows["output_error"] > quality.SAME_OUTPUT)
-        ]
-        costs = [
-            f"{codec} {quality.span(of['accuracy'])}" for codec, of in lossy.groupby("codec", observed=True)
-        ]
-        about = f"Codecs: {', '.join(map(quality.codec_name, left))}"
-        about += f"; {quality.name_of(lossy)}: {', '.join(costs)}" if costs else ""
+        lossy = ~quality.is_none(rows["codec"]) & (rows["output_error"] > quality.SAME_OUTPUT)
+        by_codec = rows[competes & lossy].groupby("codec", observed=True)["accuracy"]
+        costs = ", ".join(f"{codec} {quality.span(accuracies)}" for codec, accuracies in by_codec)
+        about = f"Codecs: {', '.join(map(quality.codec_name, sorted(left['codec'].unique())))}"
+        about += f"; {quality.name_of(rows[competes & lossy])}: {costs}" if costs else ""
         rows = _with_codec(each_once(rows.assign(feasible=competes)))
         predictor = predictor and replace(predictor, cells=_with_codec(predictor.cells))
     of_all = {"known": known, "testbed": testbeds(manifests), "about": about}
@@ -230,11 +219,8 @@ def known_of(findings: Findings, rows: pd.DataFrame) -> dict[str, Any]:
 
 def _costs_accuracy(cells: pd.DataFrame, limit: Where) -> pd.Series:
     """The cells that the images tell from no codec, or of which that is not known; none if a limit is set."""
-    if limit.columns & quality.LIMITS:
-        return pd.Series(False, index=cells.index)
     plain = cells.loc[quality.is_none(cells["codec"]), quality.LEVEL].max()
-    worse: pd.Series = ~cells[quality.LEVEL].ge(plain)
-    return worse
+    return ~cells[quality.LEVEL].ge(plain) & (not limit.columns & quality.LIMITS)
 
 
 def _with_codec(rows: pd.DataFrame) -> pd.DataFrame:
@@ -256,14 +242,16 @@ def _steps(values: pd.Series, otherwise: tuple[float, float]) -> Floats:
 
 def _ticks(axes: Axes, rates: Floats, delays: Floats, winners: pd.DataFrame) -> None:
     """Write powers of ten in Mbit/s and ms, and at an end the words for what has no place on the axis."""
-    for axis, values, unit, end, word in (
-        (axes.xaxis, rates, 1e6, rates[-1] if np.isinf(winners["rate_bps"]).any() else None, "no limit"),
-        (axes.yaxis, delays, 1e-3, delays[0] if (winners["delay_s"] == 0).any() else None, "0"),
+    unlimited, no_delay = np.isinf(winners["rate_bps"]).any(), (winners["delay_s"] == 0).any()
+    for axis, values, unit, ends in (
+        (axes.xaxis, rates, 1e6, {rates[-1]: "no limit"} if unlimited else {}),
+        (axes.yaxis, delays, 1e-3, {delays[0]: "0"} if no_delay else {}),
     ):
-        ends = math.ceil(math.log10(values[0])), math.floor(math.log10(values[-1])) + 1
-        powers = [10.0**power for power in range(*ends)]
-        powers = [each for each in powers if end is None or max(each / end, end / each) > 4]
-        ticks = {each: f"{each / unit:g}" for each in powers} | ({} if end is None else {end: word})
+        first, last = math.ceil(math.log10(values[0])), math.floor(math.log10(values[-1]))
+        powers = [10.0**power for power in range(first, last + 1)]
+        ticks = {
+            at: f"{at / unit:g}" for at in powers if all(max(at / end, end / at) > 4 for end in ends)
+        } | ends
         axis.set_ticks(list(ticks), list(ticks.values()))
         axis.set_ticks([], minor=True)
 
@@ -276,17 +264,19 @@ def _marker(backend: str) -> str:
 
 def _draw_areas(
     axes: Axes, cells: pd.DataFrame, grid: Ints, rates: Floats, delays: Floats, dots: Floats
-) -> set[str]:
-    """Draw the areas and name each where it is widest, clear of marks. Returns the names that have room."""
-    pt, named = 72 / axes.figure.dpi / FINENESS, set[str]()
-    high_pt, wide_pt = axes.bbox.height * pt, axes.bbox.width * pt
-    away_x, away_y = (
+) -> None:
+    """Draw the areas and name each where it is widest, clear of marks, or in the legend if that has no room."""
+    steps_pt = (
+        axes.bbox.height * 72 / axes.figure.dpi / FINENESS,
+        axes.bbox.width * 72 / axes.figure.dpi / FINENESS,
+    )
+    away_y, away_x = (
         np.abs(np.log(steps[:, None] / dots[:, side])) / np.log(steps[1] / steps[0]) * step_pt
-        for steps, side, step_pt in ((rates, 0, wide_pt), (delays, 1, high_pt))
+        for steps, side, step_pt in ((delays, 1, steps_pt[0]), (rates, 0, steps_pt[1]))
     )
     near = ((away_y[:, None] < 22) & (away_x[None] < 34)).any(axis=2)
     for number, cell in cells.loc[np.unique(grid)].iterrows():
-        inside = grid == number
+        inside, name = grid == number, cell["name"]
         if inside.all():
             axes.set_facecolor(cell["colour"])
         else:
@@ -295,14 +285,15 @@ def _draw_areas(
             axes.contour(rates, delays, inside, [0.5], colors="0.35", linewidths=0.5, zorder=1.2)
         for angle, across in ((0, (2.2, 1.0)), (90, (1.0, 2.2))):
             # Texts are long: what counts is the room before and behind them.
-            sampling = (across[0] * high_pt, across[1] * wide_pt)
+            sampling = np.multiply(across, steps_pt)
             room_pt = ndimage.distance_transform_edt(np.pad(inside & ~near, 1), sampling=sampling)[1:-1, 1:-1]
             row, column = np.unravel_index(int(np.argmax(room_pt)), room_pt.shape)
-            if room_pt[row, column] > max(1.8 * len(cell["name"]), 9) and cell["name"] not in named:
+            if room_pt[row, column] > max(1.8 * len(name), 9):
                 look = {"fontsize": SMALL_PT + 0.5, "rotation": angle, "ha": "center", "va": "center"}
-                axes.text(rates[column], delays[row], cell["name"], zorder=2, **look)
-                named.add(cell["name"])
-    return named
+                axes.text(rates[column], delays[row], name, zorder=2, **look)
+                break
+        else:
+            axes.fill([], [], label=name, facecolor=cell["colour"], hatch=cell["hatch"], **_THIN)
 
 
 def _said(mark: Mapping[Any, Any]) -> str:
@@ -314,16 +305,14 @@ def _said(mark: Mapping[Any, Any]) -> str:
     return name
 
 
-def _legend(winners: pd.DataFrame) -> list[Any]:
-    entries: list[Any] = []
+def _legend(axes: Axes, winners: pd.DataFrame) -> None:
     look: dict[str, Any] = {"color": "white", "markeredgecolor": "black", "markersize": 7}
     for backend in sorted({str(backend).partition(" ")[0] for backend in winners["backend"]}, key=place):
         words = f"measured best: {'nothing crosses' if backend == NONE else backend}"
-        entries.append(entry(words, marker=_marker(backend), **look))
+        entry(axes, words, marker=_marker(backend), **look)
     if (winners["prediction"] != "").any():
-        entries.append(Patch(facecolor="0.88", label="area: predicted best", **_THIN))
+        axes.fill([], [], label="area: predicted best", facecolor="0.88", **_THIN)
     for kind in (CLOSE, OTHER):
         if (winners["prediction"] == kind).any():
             colour, thick, line, words = _EDGES[kind]
-            entries.append(Patch(fc="white", edgecolor=colour, linewidth=thick, linestyle=line, label=words))
-    return entries
+            axes.fill([], [], label=words, fc="white", edgecolor=colour, linewidth=thick, linestyle=line)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,8 +15,8 @@ from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 from pareto.analysis.costs import bands
 from pareto.analysis.figures import layout
 from pareto.analysis.figures.drawing import Nothing, Told
-from pareto.analysis.figures.layout import On, Scheme
-from pareto.analysis.figures.style import ALARM, GREY, LEVEL_COLOURS, LINES, NEUTRAL, SMALL_PT, Printed
+from pareto.analysis.figures.layout import On, Printed
+from pareto.analysis.figures.style import ALARM, GREY, LEVEL_COLOURS, LINES, NEUTRAL, SMALL_PT, Scheme
 from pareto.analysis.naming import count, place, some, subject
 from pareto.analysis.runs.load import ONE_LINK
 from pareto.analysis.runs.points import AT_WORK, CELL, NO_CODEC, NONE, each_once
@@ -39,6 +39,17 @@ FAR = 2.0
 """Readings further off than this many tolerances stand at the panel's edge, so that they do not flatten all others."""
 _TAIL = ["phase", "share_slower", "latency_s", "percentile", "requests"]
 _LINE = ["backend", "codec", "point"]
+_QUANTITIES = (
+    (("asked_rtt_s", "rtt_least_s", "rtt_most_s", "rtt_s"), "RTT (ms)", 1e3, "RTT|echo"),
+    *(
+        ([f"{name}_{end}_bps" for end in ("payload", "least", "most")] + [f"{name}_bps"], label, 1e-6, f"rate {way}")
+        for name, label, way in (
+            ("rate", "out (Mbit/s)", "edge to server"), ("rate_back", "back (Mbit/s)", "server to edge")
+        )
+    ),
+)  # fmt: skip
+"""Columns of what was asked, allowed (from, to) and read; the axis' label and factor; a verdict's reason that blames
+it."""
 
 log = logging.getLogger(__name__)
 
@@ -58,20 +69,18 @@ def tail(on: On, rows: pd.DataFrame, scheme: Scheme, trials: pd.DataFrame, runs:
     shape = (len(phases), 1, 1.6 * len(phases)) if narrow else (1, len(phases), 2.5)
     panels = layout.panels(on, *shape, sharey=True)
     series = {(one.backend, one.codec): one for one in scheme.series}
-    once = data[_LINE].drop_duplicates()
-    once["line"] = once.groupby(_LINE[:2], observed=True).cumcount() % len(LINES)
-    for backend, codec, point, line in once.itertuples(index=False):
-        one = series.get((backend, codec), NEUTRAL)
-        look = one.mark(4, linestyle=LINES[line], linewidth=1.2, label=f"{one.label}, point {point}")
-        own = data[data[_LINE].eq([backend, codec, point]).all(axis=1)]
-        for axes, phase in zip(panels, phases, strict=True):
-            of_phase = own[own["phase"] == phase]
-            marked = list(of_phase["percentile"].ne("").to_numpy().nonzero()[0])
-            x, y = of_phase["latency_s"] * scheme.per_s, of_phase["share_slower"]
-            axes.plot(x, y, markevery=marked, **look)
+    lines = data[_LINE].drop_duplicates().groupby(_LINE[:2], observed=True).cumcount() % len(LINES)
     for axes, phase in zip(panels, phases, strict=True):
+        of_phase = data[data["phase"] == phase]
+        for first, line in lines.items():
+            backend, codec, point = data.loc[first, _LINE]
+            one = series.get((backend, codec), NEUTRAL)
+            own = of_phase[of_phase[_LINE].eq([backend, codec, point]).all(axis=1)]
+            look = one.mark(4, linestyle=LINES[line], linewidth=1.2, label=f"{one.label}, point {point}")
+            marked = list(own["percentile"].ne("").to_numpy().nonzero()[0])
+            axes.plot(own["latency_s"] * scheme.per_s, own["share_slower"], markevery=marked, **look)
         axes.grid(True)
-        values = data.loc[data["phase"] == phase, "latency_s"] * scheme.per_s
+        values = of_phase["latency_s"] * scheme.per_s
         layout.fit_axis(axes, "x", values, scheme.logarithmic["latency_s"], room=0.04)
         axes.set(yscale="log", ylim=(LEAST_SHARE, 1.15), xlabel=f"latency, {phase} ({scheme.unit})")
         axes.yaxis.set_major_locator(FixedLocator([1, 0.5, 0.1, 0.05, 0.01]))
@@ -83,9 +92,7 @@ def tail(on: On, rows: pd.DataFrame, scheme: Scheme, trials: pd.DataFrame, runs:
         "Share of requests that take longer, at each backend's quickest point and at that of most images/s",
         "Marks: median, 90th, 95th, 99th percentile",
     )
-    return Told(
-        f"The latency's tail: {subject(rows.iloc[0])}", words, data, rows=rows, testbed=scheme.testbed
-    )
+    return Told(f"The latency's tail: {subject(rows.iloc[0])}", words, data, rows, scheme.testbed)
 
 
 def chosen_points(rows: pd.DataFrame) -> pd.DataFrame:
@@ -93,22 +100,21 @@ def chosen_points(rows: pd.DataFrame) -> pd.DataFrame:
     a row is of no backend and stands for itself. A cell that stands for several codecs is there once.
     """
     wanted = each_once(rows[rows["on_backend_front"].astype(bool)])
-    groups = wanted.groupby(["backend", "codec"], dropna=False, observed=True)
-    ordered = sorted(groups, key=lambda group: (place(str(group[0][0])), group[0][1] != NO_CODEC))
-    best = [
-        group.loc[[group["latency_s"].idxmin(), group["throughput_ips"].idxmax()]]
-        for _, group in ordered
-        if group[["latency_s", "throughput_ips"]].notna().any().all()
+    quickest = wanted.sort_values("latency_s", kind="stable")
+    most = wanted.sort_values("throughput_ips", ascending=False, kind="stable")
+    best = pd.concat([each.drop_duplicates(_LINE[:2]) for each in (quickest, most)])
+    keys = [
+        (place(backend), codec != NO_CODEC, codec)
+        for backend, codec in best[_LINE[:2]].astype("str").to_numpy()
     ]
-    return (pd.concat(best) if best else wanted).drop_duplicates(_LINE)
+    return best.iloc[sorted(range(len(best)), key=keys.__getitem__)].drop_duplicates(_LINE)
 
 
 def tail_data(chosen: pd.DataFrame, trials: pd.DataFrame, runs: Sequence[Path]) -> pd.DataFrame:
     """The corners of each line: `share_slower` of the `requests` take longer than `latency_s`; `percentile` is
     named where it is one of `QUANTILES` and can be stated. `phase`: `ALONE` or `LOADED`. Raises UserError.
     """
-    files_of = request_files(runs)
-    parts = []
+    files_of, parts = request_files(runs), []
     for cell in chosen.to_dict("records"):
         # A row of the front was made of these; where nothing crosses, of those under every backend.
         by_itself = {"codec"} if cell["backend"] != NONE else {"codec", "backend"}
@@ -121,10 +127,8 @@ def tail_data(chosen: pd.DataFrame, trials: pd.DataFrame, runs: Sequence[Path]) 
                 file = files_of.get(cell_name(trial), {}).get((trial["run"], trial["round"]))
                 if file and (phase == ALONE or trial["in_flight"] > 1):
                     # The first requests of a throughput phase found fewer than all others on their way.
-                    fewer = (
-                        np.nansum([trial["in_flight"], trial.get("prefetch", 0)]) if phase == LOADED else 0
-                    )
-                    found.append(latencies_s(file, measure, int(fewer)))
+                    fewer = np.nansum([trial["in_flight"], trial.get("prefetch", 0)])
+                    found.append(latencies_s(file, measure, int(fewer) if phase == LOADED else 0))
             if found and len(every := np.concatenate(found)):
                 keys = {key: cell[key] for key in CELL}
                 parts.append(_corners(every).assign(phase=phase, requests=len(every), **keys))
@@ -138,26 +142,6 @@ def _corners(latencies: Floats) -> pd.DataFrame:
     every = np.sort(np.unique([*shares, *stated]))[::-1]
     slower = {"share_slower": every, "latency_s": np.quantile(latencies, 1 - every)}
     return pd.DataFrame(slower | {"percentile": [stated.get(share, "") for share in every]})
-
-
-class Quantity(NamedTuple):
-    """Columns of readings: what was read, asked, and allowed (`least`, `most`); `blamed`: a verdict's reason for it."""
-
-    read: str
-    asked: str
-    allowed: str
-    label: str
-    scale: float
-    blamed: str
-
-
-QUANTITIES = (
-    Quantity("rtt_s", "asked_rtt_s", "rtt_%s_s", "RTT (ms)", 1e3, "RTT|echo"),
-    Quantity("rate_bps", "rate_payload_bps", "rate_%s_bps", "out (Mbit/s)", 1e-6, "rate edge to server"),
-    Quantity(
-        "rate_back_bps", "rate_back_payload_bps", "rate_back_%s_bps", "back (Mbit/s)", 1e-6, "rate server to edge"
-    ),
-)  # fmt: skip
 
 
 def parts(
@@ -182,18 +166,18 @@ def link(on: On, probes: pd.DataFrame, testbed: str = "") -> Told:
     for the round trip and both rates of payload. A cross is off, a triangle beyond the panel. probes: of `parts`.
     """
     narrow, lines = layout.is_narrow(on), list(probes.groupby(["netem", "link"]))
-    shown = [QUANTITIES[0], *(one for one in QUANTITIES[1:] if probes[one.asked].notna().any())]
+    shown = [each for each in _QUANTITIES if each is _QUANTITIES[0] or probes[each[0][0]].notna().any()]
     every = layout.panels(on, len(lines), len(shown), 0.5 + 1.05 * len(lines), sharex=True)
     grid = np.reshape(np.array(every, dtype=object), (len(lines), len(shown)))
     for line, ((netem, name), own) in zip(grid, lines, strict=True):
         for axes, quantity in zip(line, shown, strict=True):
-            _probes(axes, own, quantity, narrow=narrow)
+            _probes(axes, own, *quantity, narrow=narrow)
         off = int((own["verdict"] == "off").sum())
         verdict = f"{off} of {count(len(own), 'probe')} off" if off else f"{len(own)} probes, all ok"
+        look = {"fontsize": SMALL_PT + 0.5, "fontweight": "bold", "color": ALARM if off else "black"}
         heading = line[0].annotate(
             f"{netem if name == ONE_LINK else f'{netem}, {name}'}: {verdict}",
-            (0, 1), (0, 12), xycoords="axes fraction", textcoords="offset points", va="bottom",
-            fontsize=SMALL_PT + 0.5, fontweight="bold", color=ALARM if off else "black", annotation_clip=False,
+            *((0, 1), (0, 12), "axes fraction", "offset points"), va="bottom", annotation_clip=False, **look,
         )  # fmt: skip
         # It may be longer than its panel is wide; the titles keep its height free.
         heading.set_in_layout(False)
@@ -203,46 +187,47 @@ def link(on: On, probes: pd.DataFrame, testbed: str = "") -> Told:
         axes.set_xlabel("probe", fontsize=SMALL_PT)
     bad = int((probes["verdict"] == "off").sum())
     names, verdict = some(sorted(map(str, probes["netem"].unique()))), f"{bad} off" if bad else "all ok"
-    lossy = probes.dropna(subset=["asked_loss", "loss"])
-    lost, asked = 100 * lossy["loss"].mean(), 100 * lossy["asked_loss"].mean()
+    lossy = probes[["loss", "asked_loss"]].dropna().mean() * 100
     words = (
         f"Every probe of the link, rates of payload: {count(len(probes), 'probe')} of {names}, {verdict}",
         "Triangles: further off than the panel" if bad else "",
         "Where a trace changes the link, the line is its mean" if probes["position_s"].notna().any() else "",
-        f"Packets lost: {lost:.2f} %, requested {asked:.2f} %" if len(lossy) else "",
+        "Packets lost: {:.2f} %, requested {:.2f} %".format(*lossy) if lossy.notna().all() else "",
     )
     return Told("The link as requested and as measured", words, probes, testbed=testbed)
 
 
-def _probes(axes: Axes, probes: pd.DataFrame, quantity: Quantity, *, narrow: bool) -> None:
-    columns = (quantity.asked, quantity.allowed % "least", quantity.allowed % "most", quantity.read)
-    wanted, least, most, read = (probes[column] * quantity.scale for column in columns)
+def _probes(
+    axes: Axes, probes: pd.DataFrame, columns: Sequence[str], label: str, scale: float, blamed: str, *, narrow: bool
+) -> None:  # fmt: skip
+    """Draw one quantity of the probes of a link."""
+    wanted, least, most, read = (probes[column] * scale for column in columns)
     axes.tick_params(labelsize=SMALL_PT)
     if wanted.isna().all():
         axes.set_axis_off()  # it was not asked for; the panels of other lines keep their columns
         return
-    axes.set_ylabel(quantity.label, fontsize=SMALL_PT)
+    axes.set_ylabel(label, fontsize=SMALL_PT)
     at = probes["probe"]
+    look: dict[str, Any] = {"color": GREY, "linewidth": 0.9, "zorder": 2, "label": "requested"}
     if wanted.nunique() == 1 and most.notna().all():
-        look: dict[str, Any] = {"color": "0.88", "linewidth": 0, "zorder": 1, "label": "tolerance"}
-        axes.axhspan(float(least.min()), float(most.max()), **look)
-        axes.axhline(float(wanted.iloc[0]), color=GREY, linewidth=0.9, zorder=2, label="requested")
+        allowed = float(least.min()), float(most.max())
+        axes.axhspan(*allowed, color="0.88", linewidth=0, zorder=1, label="tolerance")
+        axes.axhline(float(wanted.iloc[0]), **look)
     else:
-        axes.plot(at, wanted, color=GREY, linewidth=0.9, zorder=2, label="requested")
+        axes.plot(at, wanted, **look)
     every = pd.concat([wanted, least, most, read])
     low, high = float(every.min()), float(every.max())
     if (most > least).any():
-        allowed = FAR * max(float((most - wanted).max()), 1e-12)
-        low, high = max(low, float(wanted.min()) - allowed), min(high, float(wanted.max()) + allowed)
+        far = FAR * max(float((most - wanted).max()), 1e-12)
+        low, high = max(low, float(wanted.min()) - far), min(high, float(wanted.max()) + far)
     room = 0.08 * (high - low or abs(high) or 1.0)
     low, high = low - room, high + room
     axes.set_ylim(low, high)
-    off = probes["reason"].str.contains(quantity.blamed) & (probes["verdict"] == "off")
+    off = probes["reason"].str.contains(blamed) & (probes["verdict"] == "off")
     fine = read.between(low, high) & ~off
     fine &= fine.cumsum() % max(1, -(-int(fine.sum()) // MOST_DOTS)) == 0
-    size = 1.6 if len(probes) > 150 else 2.4
-    look = {"color": "0.2", "markersize": size, "markeredgewidth": 0, "zorder": 3, "label": "measured"}
-    axes.plot(at[fine], read[fine], "o", **look)
+    look = {"color": "0.2", "markersize": 1.6 if len(probes) > 150 else 2.4, "label": "measured"}
+    axes.plot(at[fine], read[fine], "o", markeredgewidth=0, zorder=3, **look)
     look = {"color": ALARM, "markersize": 4.5, "clip_on": False, "linestyle": "", "zorder": 4}
     look |= {"markeredgecolor": "white", "markeredgewidth": 0.3}
     for those, marker in ((off & ~(read > high) & ~(read < low), "X"), (read > high, "^"), (read < low, "v")):
@@ -254,7 +239,7 @@ def _probes(axes: Axes, probes: pd.DataFrame, quantity: Quantity, *, narrow: boo
     text = f"median {median:.4g}" if np.isfinite(median) else "not measured"
     if np.isfinite(median) and not narrow:
         percent, by = 100 * (median / target - 1), f"{median - target:+.2g} ms"
-        text += f" ({by})" if quantity.scale == 1e3 else f" ({percent:+.1f} %)"
+        text += f" ({by})" if scale == 1e3 else f" ({percent:+.1f} %)"
         text = text.replace("-0.0 %", "+0.0 %").replace("-", "\N{MINUS SIGN}")
     axes.set_title(f"\n{text}", loc="left", fontsize=SMALL_PT, fontweight="normal", pad=3)
 
@@ -263,24 +248,22 @@ def link_figure(rows: Mapping[str, Sequence[float | None]], title: str) -> Print
     """Two panels over `at_s`: `rtt_s` within `asked_rtt_least_s` and `asked_rtt_most_s`; payload rates in both
     directions beside `asked_rate_bps` and `asked_rate_back_bps`. Seconds and bit/s; None where nothing is known.
     """
-    known = pd.DataFrame(rows, dtype=float)  # None becomes NaN
-    at = known["at_s"]
+    known = pd.DataFrame(rows, dtype=float).set_index("at_s")  # None becomes NaN
 
     def draw(on: Printed) -> Told:
         above, below = layout.panels(on, 2, 1, 3.0, sharex=True)
-        least, most = (1e3 * known[f"asked_rtt_{which}_s"] for which in ("least", "most"))
-        above.fill_between(at, least, most, color="0.85", linewidth=0)
-        above.plot(at, (least + most) / 2, color="0.5", linewidth=1, label="requested")
-        above.plot(at, 1e3 * known["rtt_s"], "o", color="0.2", markersize=3, label="measured RTT")
-        above.set_ylabel("round trip (ms)")
+        least, most, read = (1e3 * known[name] for name in ("asked_rtt_least_s", "asked_rtt_most_s", "rtt_s"))
+        above.fill_between(known.index, least, most, color="0.85", linewidth=0)
+        above.plot((least + most) / 2, color="0.5", linewidth=1, label="requested")
+        above.plot(read, "o", color="0.2", markersize=3, label="measured RTT")
         ways = (("rate_bps", "edge to server", "o"), ("rate_back_bps", "server to edge", "s"))
         for colour, (column, label, marker) in zip(LEVEL_COLOURS, ways, strict=False):
-            wanted, measured = (known[name] / 1e6 for name in (f"asked_{column}", column))
-            if np.isfinite(wanted).any():
-                below.plot(at, wanted, linewidth=1, color=colour)
-                below.plot(at, measured, marker, markersize=3, label=label, color=colour)
+            if np.isfinite(wanted := known[f"asked_{column}"]).any():
+                below.plot(wanted / 1e6, linewidth=1, color=colour)
+                below.plot(known[column] / 1e6, marker, markersize=3, label=label, color=colour)
         if not below.lines:
             below.text(0.5, 0.5, "no rate was requested", transform=below.transAxes, ha="center", color="0.4")
+        above.set_ylabel("round trip (ms)")
         below.set(ylabel="payload (Mbit/s)", xlabel="time (s)")
         for axes in (above, below):
             axes.set_ylim(0, 1.1 * max(axes.dataLim.y1, 1e-3))

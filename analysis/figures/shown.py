@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import pandas as pd
 
-from pareto.analysis.figures.drawing import Drawing, testbeds
+from pareto.analysis.figures.drawing import Drawing, Told, testbeds
 from pareto.analysis.findings import Findings, figure_name
 from pareto.analysis.runs.points import BUT_CODEC, CONDITION, competing
 from pareto.basics.escaping import short
@@ -55,63 +55,66 @@ def drawings(
     from pareto.analysis.figures.layout import printed
 
     try:
-        for kind, name, draw in _all(findings, each, uncertainty):
+        for kind, name, draw, of in _all(findings, each, uncertainty) if len(findings.front) else ():
             if every or kind not in ASKED:
-                yield Drawing(kind, partial(printed, draw), name)
+                yield Drawing(kind, partial(printed, partial(draw, **of)), name)
     except Exception as error:  # what is wrong with figures ends no report
         findings.undrawn.append(f"some figures are missing: {type(error).__name__}: {short(str(error))}")
 
 
 def _all(
     findings: Findings, each: bool, uncertainty: str
-) -> Iterator[tuple[str, tuple[str, ...], partial[Any]]]:
+) -> Iterator[tuple[str, tuple[str, ...], Callable[..., Told], dict[str, Any]]]:
+    """Yield kind, name, and the function that draws it with its arguments."""
     from pareto.analysis import costs
-    from pareto.analysis.figures import front_figures, map_figure, point_figures, reading_figures
-    from pareto.analysis.figures import time_figures as times
-    from pareto.analysis.figures.layout import Scheme
+    from pareto.analysis.figures import front_figures as fronts
+    from pareto.analysis.figures import map_figure, point_figures, reading_figures
+    from pareto.analysis.figures.style import Scheme
     from pareto.analysis.fronts import energy
 
     front = findings.front.assign(objectives="+".join(findings.objectives))
     shown, testbed = worth_showing(front), testbeds(run.manifest for run in findings.runs)
-    scheme = Scheme.of(front, uncertainty, testbed)
+    same = {"scheme": Scheme.of(front, uncertainty, testbed)}
     medians = costs.stage_medians(findings.stages, findings.trials) if each else pd.DataFrame()
     runs, manifest = [run.folder for run in findings.runs], next((run.manifest for run in findings.runs), {})
     for key, rows in shown.groupby(BUT_CODEC, dropna=False) if each else ():
         if not rows[["latency_s", "throughput_ips"]].notna().all(axis=1).any():
             continue
-        of, trials = {"rows": rows, "scheme": scheme}, part_of(findings.trials, key)
-        stages, pairs = part_of(medians, key), {"rows": competing(trials), "scheme": scheme}
-        attained, codecs = part_of(findings.attainment, key), part_of(findings.paired_codecs, key)
+        name, trials, of = figure_name(rows, front), part_of(findings.trials, key), {"rows": rows, **same}
+        stages, paired, codecs, attained = (
+            {word: part_of(frame, key)}
+            for word, frame in (
+                ("stages", medians), ("pairs", findings.paired), ("pairs", findings.paired_codecs),
+                ("attainment", findings.attainment),
+            )
+        )  # fmt: skip
+        yield "front", name, fronts.front, of | attained
+        yield "attribution", name, point_figures.attribution, of | stages
+        yield "tail", name, reading_figures.tail, {**of, "trials": trials, "runs": runs}
+        yield "payload", name, point_figures.payload, {**of, **stages, "manifest": manifest}
+        pairs = {"rows": competing(trials), **same}
+        yield "paired", name, point_figures.paired, pairs | paired
+        yield "paired-codecs", name, point_figures.paired, {**pairs, **codecs, "what": "codec"}
+        yield "accuracy", name, fronts.third, {**of, "kind": "accuracy"}
+        yield "utilization", name, point_figures.utilization, of | stages
         charged = rows[rows["on_energy_front"].groupby(rows["codec"]).transform("any")]
-        made = {
-            "front": partial(front_figures.front, **of, attainment=attained),
-            "attribution": partial(times.attribution, **of, stages=stages),
-            "tail": partial(reading_figures.tail, **of, trials=trials, runs=runs),
-            "payload": partial(point_figures.payload, **of, stages=stages, manifest=manifest),
-            "paired": partial(point_figures.paired, pairs=part_of(findings.paired, key), **pairs),
-            "paired-codecs": partial(point_figures.paired, pairs=codecs, what="codec", **pairs),
-            "accuracy": partial(front_figures.third, **of, kind="accuracy"),
-            "utilization": partial(times.utilization, **of, stages=stages),
-        }
         if charged["energy_of"].nunique() == 1:
-            of["rows"], note = charged, energy.note(charged, manifest)
-            made["energy"] = partial(front_figures.third, **of, kind="energy", note=note)
-        yield from ((kind, figure_name(rows, front), draw) for kind, draw in made.items())
+            of |= {"rows": charged, "kind": "energy", "note": energy.note(charged, manifest)}
+            yield "energy", name, fronts.third, of
     # Each engine has the figures of a condition by itself; these set them against each other.
     trials, over = competing(findings.trials), [name for name in BUT_CODEC if name != "engine"]
     for key, pairs in findings.paired_engines.groupby(over, dropna=False) if each else ():
-        own = {"pairs": pairs, "rows": part_of(trials, key, over), "what": "engine"}
-        name = figure_name(pairs, findings.paired_engines)
-        yield "paired-engines", name, partial(point_figures.paired, scheme=scheme, **own)
+        of = {"pairs": pairs, "rows": part_of(trials, key, over), "what": "engine", **same}
+        yield "paired-engines", figure_name(pairs, findings.paired_engines), point_figures.paired, of
     by = [column for column in BUT_CODEC if column != "netem"]
     for key, rows in shown.groupby(by, dropna=False):
         if rows["netem"].nunique() > 1:
-            attained = part_of(findings.attainment, key, by)
             name = tuple(part for part in figure_name(rows, front) if part != rows["netem"].iloc[0])
-            yield "fronts", name, partial(front_figures.front, rows=rows, scheme=scheme, attainment=attained)
+            of = {"rows": rows, "attainment": part_of(findings.attainment, key, by), **same}
+            yield "fronts", name, fronts.front, of
     for name, rows in map_figure.workloads(findings):
-        yield "best-map", name, partial(map_figure.best_map, findings=findings, workload=rows)
+        yield "best-map", name, map_figure.best_map, {"findings": findings, "workload": rows}
     if not findings.simulated:  # nobody has measured those links
         manifests = {run.folder.resolve().name: run.manifest for run in findings.runs}
         for name, probes in reading_figures.parts(findings.links, manifests):
-            yield "link-asked", name, partial(reading_figures.link, probes=probes, testbed=testbed)
+            yield "link-asked", name, reading_figures.link, {"probes": probes, "testbed": testbed}

@@ -1,12 +1,11 @@
-"""The style of all figures: widths, fonts, colours, looks of backends, and how pictures are written."""
+"""The looks that all figures share: settings, colours, marks of backends, and one unit and kind of scale for a run."""
 
 from __future__ import annotations
 
 import difflib
 import functools
-import io
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,16 +15,12 @@ import matplotlib
 import matplotlib.style
 import numpy as np
 import pandas as pd
-from fontTools import subset
 from matplotlib.colors import to_rgb
-from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
-from matplotlib.lines import Line2D
 
-from pareto.analysis.figures.look import PAGE, WIDTHS_IN, Look, chosen
-from pareto.analysis.naming import backends, levels
+from pareto.analysis.figures.look import PAGE, WIDTHS_IN, Look, chosen, is_logarithmic
+from pareto.analysis.naming import backends, levels, time_unit
 from pareto.analysis.runs.points import BUT_CODEC, NONE, order
-from pareto.basics import files
 from pareto.protocol.errors import UserError
 
 T = TypeVar("T")
@@ -45,14 +40,10 @@ SMALL_PT = 6.0
 """The smallest letters, as printed."""
 WHITE = {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.3}
 """The ground of a text that stands on lines or marks."""
+FIGURES = ["latency_s", "throughput_ips"]
 
 _OURS = {"text.parse_math", "text.usetex", "svg.hashsalt", "savefig.bbox", "figure.figsize", "backend"}
 """The settings that no style file changes: names are no formulas, and a figure is as wide as it is printed."""
-_WRITTEN: dict[str, dict[str, Any]] = {
-    "pdf": {"metadata": {"CreationDate": None}},
-    "svg": {"metadata": {"Date": None}},
-    "png": {"pil_kwargs": {"compress_level": 3}},  # a quarter larger, in 70 % of the time
-}
 
 
 def styled(width: str = PAGE) -> AbstractContextManager[None]:
@@ -60,33 +51,26 @@ def styled(width: str = PAGE) -> AbstractContextManager[None]:
     if width not in WIDTHS_IN:
         raise UserError(f"no width {width!r} of a figure: one of {', '.join(WIDTHS_IN)}")
     ours = [Path(__file__).with_name(f"{name}.mplstyle") for name in dict.fromkeys((PAGE, width))]
-    return matplotlib.style.context([*map(_settings, ours), _of_user(chosen())], after_reset=True)
-
-
-def check_look(wanted: Look) -> None:
-    """Raise `UserError` if there is no such font, or file of settings."""
-    if wanted.font and wanted.font not in (names := {font.name for font in fontManager.ttflist}):
-        near = ", ".join(difflib.get_close_matches(wanted.font, names, 3) or sorted(names)[:5])
-        raise UserError(f"--font {wanted.font}: no such font is installed; there is {near}")
-    _of_user(wanted)
+    return matplotlib.style.context([*map(_settings, ours), check_look(chosen())], after_reset=True)
 
 
 @functools.cache
-def _of_user(wanted: Look) -> dict[str, Any]:
-    """The settings of a user's font and style file. Raises `UserError`."""
+def check_look(wanted: Look) -> dict[str, Any]:
+    """The settings of a user's font and style file. Raises `UserError` if there is none, or not such settings."""
     settings: dict[str, Any] = {}
     if wanted.style is not None:
-        if wanted.style.exists() and not wanted.style.is_file():  # a device may have no end
-            raise UserError(f"--style {wanted.style}: not a file")
         try:
+            if wanted.style.exists() and not wanted.style.is_file():  # a device may have no end
+                raise ValueError("not a file")
             settings |= _settings(wanted.style)
+            if refused := settings.keys() & _OURS:
+                raise ValueError(f"leave out {', '.join(sorted(refused))}, which a report sets")
         except (OSError, ValueError) as error:
             raise UserError(f"--style {wanted.style}: {' '.join(str(error).split())}") from None
-        if refused := settings.keys() & _OURS:
-            raise UserError(
-                f"--style {wanted.style}: leave out {', '.join(sorted(refused))}, which a report sets"
-            )
     if wanted.font:
+        if wanted.font not in (names := {font.name for font in fontManager.ttflist}):
+            near = ", ".join(difflib.get_close_matches(wanted.font, names, 3) or sorted(names)[:5])
+            raise UserError(f"--font {wanted.font}: no such font is installed; there is {near}")
         settings["font.family"] = [wanted.font, "sans-serif"]  # for letters that it does not have
     return settings
 
@@ -101,49 +85,6 @@ def _settings(file: Path) -> dict[str, Any]:
             raise ValueError(f"no setting of matplotlib, or there twice: {name}")
     found: Any = matplotlib.rc_params_from_file(file, fail_on_error=True, use_default_template=False)
     return dict(found)
-
-
-class Printed(Figure):
-    """A figure of a width, and with the settings of that width also when a notebook saves it."""
-
-    def __init__(self, width: str = PAGE) -> None:
-        with styled(width):
-            super().__init__(figsize=(WIDTHS_IN[width], 3), layout="constrained")
-        self.width = width
-
-    def settle(self) -> None:
-        """Make the layout final: labels are placed in it, and with one each format would be drawn twice."""
-        if engine := self.get_layout_engine():
-            engine.execute(self)
-            self.set_layout_engine(None)
-
-    def savefig(self, fname: Any, **options: Any) -> None:
-        with styled(self.width):
-            super().savefig(fname, **options)
-
-
-def save(figure: Printed, stem: Path, formats: Sequence[str]) -> list[Path]:
-    """The paths of `<stem>.<format>`, which are written: the same bytes for the same figure, in one layout."""
-    written, load = [], subset.load_font
-
-    def plain(*args: Any, **options: Any) -> Any:
-        """A font without ligatures and kerning, which a PDF has no use for and which take long to embed."""
-        font = load(*args, **options)
-        for table in {"GDEF", "GPOS", "GSUB", "kern"} & set(font.keys()):
-            del font[table]
-        return font
-
-    with styled(figure.width):
-        figure.settle()
-    subset.load_font = plain
-    try:
-        for name in formats:
-            made = io.BytesIO()
-            figure.savefig(made, format=name, **_WRITTEN.get(name, {}))
-            written.append(files.write(stem.with_name(f"{stem.name}.{name}"), made.getvalue()))
-    finally:
-        subset.load_font = load
-    return written
 
 
 @dataclass(frozen=True)
@@ -162,51 +103,77 @@ class Series:
         own = {"marker": self.marker, "color": self.colour, "markeredgewidth": 0.9, "markersize": size_pt}
         return {"linestyle": "", **own, **more}
 
-    def of(self, rows: pd.DataFrame) -> pd.DataFrame:
-        """Its rows; where nothing crosses, a point is a row of each codec, and drawn once: if one is on a front, it."""
-        own = rows[rows["backend"] == self.backend]
-        if self.backend != NONE:
-            own = own[own["codec"] == self.codec]
-        elif "on_backend_front" in own:
-            own = own.sort_values("on_backend_front", ascending=False, kind="stable")
-            own = own.drop_duplicates([*own.columns.intersection(BUT_CODEC), "point"])
-        return own.sort_values("point", key=order)
-
 
 NEUTRAL = Series("nothing crosses", "0.3", "<")
+
+
+def level(label: str, colour: int, mark: int, colours: tuple[str, ...] = LEVEL_COLOURS, **of: str) -> Series:
+    """The look of a codec, an engine or a pair, by its numbers."""
+    looks = ((colours, colour), (MARKERS, mark), (LINES, mark))
+    return Series(label, *(among[number % len(among)] for among, number in looks), **of)
 
 
 def every_series(rows: pd.DataFrame) -> tuple[Series, ...]:
     """Each backend of some rows, tcp first, codec by codec: in its colour, or the codec's where there are several."""
     crossing = rows[rows["backend"] != NONE].fillna({"codec": ""})
     there, codecs = set(zip(crossing["backend"], crossing["codec"], strict=True)), levels(crossing["codec"])
-    made = []
-    for at, (backend, codec) in enumerate(itertools.product(backends(crossing), codecs)):
-        label, colour = backend, _around(COLOURS, at // len(codecs))
-        if len(codecs) > 1:
-            label, colour = f"{backend} {codec}", _around(LEVEL_COLOURS, at % len(codecs))
-        if (backend, codec) in there:
-            made.append(Series(label, colour, _around(MARKERS, at), _around(LINES, at), backend, codec))
-    return tuple(made)
+    several = len(codecs) > 1
+    return tuple(
+        level(f"{backend} {codec}", at % len(codecs), at, backend=backend, codec=codec)
+        if several
+        else level(backend, at, at, COLOURS, backend=backend, codec=codec)
+        for at, (backend, codec) in enumerate(itertools.product(backends(crossing), codecs))
+        if (backend, codec) in there
+    )
 
 
-def level(label: str, colour: int, marker: int) -> Series:
-    """The look of a codec, an engine or a pair, by its numbers."""
-    return Series(label, _around(LEVEL_COLOURS, colour), _around(MARKERS, marker), _around(LINES, marker))
+@dataclass(frozen=True)
+class Scheme:
+    """One choice for all figures of a run: the unit of times and how many make a second, which axes are logarithmic,
+    how backends look, what is shown of uncertainty (`look.UNCERTAINTIES`), and the testbed for captions.
+    """
 
+    unit: str
+    per_s: float
+    logarithmic: Mapping[str, bool]
+    series: tuple[Series, ...]
+    uncertainty: str = "box"
+    testbed: str = ""
 
-def _around(among: Sequence[T], number: int) -> T:
-    return among[number % len(among)]
+    @classmethod
+    def of(cls, front: pd.DataFrame, uncertainty: str = "box", testbed: str = "") -> Scheme:
+        """The scheme of a front: seconds only where every condition has them; logarithmic what any condition needs."""
+        known = front.dropna(subset=FIGURES)
+        by = known.groupby([name for name in BUT_CODEC if name in known], dropna=False)
+        spans = by[FIGURES].agg(["min", "max"])
+        unit = time_unit(float(spans["latency_s", "max"].min()) if len(known) else 0.0)
+        bent = {name: any(map(is_logarithmic, spans[name, "min"], spans[name, "max"])) for name in FIGURES}
+        return cls(*unit, bent, every_series(front), uncertainty, testbed)
+
+    def scale(self, name: str) -> float:
+        """The factor of a figure on its axis."""
+        return self.per_s if name == "latency_s" else 1.0
+
+    def label(self, name: str) -> str:
+        """The label of a figure's axis."""
+        return f"latency ({self.unit})" if name == "latency_s" else "throughput (images/s)"
+
+    def of_each(self, rows: pd.DataFrame) -> Iterator[tuple[Series, pd.DataFrame]]:
+        """Yield each series that some rows have, and what it has of them; at last where nothing crosses: a point is
+        there a row of each codec, and drawn once: if one is on a front, it."""
+        nothing = rows[rows["backend"] == NONE]
+        if "on_backend_front" in rows:
+            nothing = nothing.sort_values("on_backend_front", ascending=False, kind="stable")
+            nothing = nothing.drop_duplicates([*rows.columns.intersection(BUT_CODEC), "point"])
+        for one in (*self.series, NEUTRAL):
+            own = rows[(rows["backend"] == one.backend) & (rows["codec"] == one.codec)]
+            if len(own := nothing if one is NEUTRAL else own):
+                yield one, own.sort_values("point", key=order)
 
 
 def stage_look(role: str) -> tuple[str, str]:
     """Colour and hatch of a host's stage, the same in every figure."""
-    return STAGES.get(role) or _around(BETWEEN, int(role.removeprefix("middle") or 1) - 1)
-
-
-def entry(label: str, **look: Any) -> Line2D:
-    """An entry of a legend. It is a mark without a line unless its look has a linestyle."""
-    return Line2D([], [], label=label, **{"linestyle": "", **look})
+    return STAGES.get(role) or BETWEEN[(int(role.removeprefix("middle") or 1) - 1) % len(BETWEEN)]
 
 
 def evenly(among: Iterable[T], most: int) -> list[T]:

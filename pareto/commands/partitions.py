@@ -141,9 +141,9 @@ def points_table(outline: Outline, running: Sequence[Cost], proofs: Sequence[str
 
 def draw(outline: Outline, running: Sequence[Cost], folder: Path, caption: str) -> list[Path]:
     """Write the figure to partitions-<model>.pdf and .png in `folder`; returns their paths."""
+    from pareto.analysis.figures.layout import save
     from pareto.analysis.figures.look import USUAL
     from pareto.analysis.figures.point_figures import partitions_figure
-    from pareto.analysis.figures.style import save
     from pareto.analysis.naming import file_stem
 
     stem = file_stem("partitions", outline.name)

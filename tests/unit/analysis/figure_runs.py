@@ -12,8 +12,9 @@ import pandas as pd
 
 from pareto.analysis import schema
 from pareto.analysis.figures.drawing import Drawing, Told
-from pareto.analysis.figures.layout import Scheme, printed
+from pareto.analysis.figures.layout import printed
 from pareto.analysis.figures.shown import drawings
+from pareto.analysis.figures.style import Scheme
 from pareto.analysis.findings import Findings, find
 from pareto.analysis.prediction.network import Network
 from pareto.sweep.cell import Cell
@@ -141,12 +142,15 @@ def _thousand(found: Findings) -> Findings:
     return replace(found, front=wide)
 
 
-def made(draw: Callable[..., Told], width: str = "page", /, **of: Any) -> tuple[Any, str, pd.DataFrame]:
-    """A figure with its caption and data, drawn by this function; the scheme is that of its rows."""
-    if "rows" in of:
-        of.setdefault("scheme", Scheme.of(of["rows"]))
+def drawn_by(draw: Callable[..., Told], width: str = "page", **of: Any) -> tuple[Any, str, pd.DataFrame]:
+    """A figure with its caption and data, drawn by this function."""
     figure, told = printed(lambda on: draw(on, **of), width)
     return figure, told.caption(), told.data
+
+
+def made(draw: Callable[..., Told], width: str = "page", /, **of: Any) -> tuple[Any, str, pd.DataFrame]:
+    """The same, in the scheme of its rows."""
+    return drawn_by(draw, width, **({"scheme": Scheme.of(of["rows"])} if "rows" in of else {}) | of)
 
 
 RUNS: dict[str, Callable[[Path], list[Path]]] = {

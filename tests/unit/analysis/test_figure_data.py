@@ -16,11 +16,10 @@ from syrupy.assertion import SnapshotAssertion
 from pareto.analysis import figures
 from pareto.analysis.comparing.paired import ALL, paired
 from pareto.analysis.costs import steps
-from pareto.analysis.figures import point_figures, time_figures
+from pareto.analysis.figures import point_figures
 from pareto.analysis.figures import reading_figures as reading
 from pareto.analysis.figures.drawing import Nothing
 from pareto.analysis.figures.point_figures import INTERVAL, RANGE, SIGNIFICANT, paired_data, payload_data
-from pareto.analysis.figures.time_figures import MOST_BARS
 from pareto.analysis.fronts.front import front
 from pareto.analysis.runs.load import load
 from pareto.analysis.runs.points import NONE, order
@@ -39,7 +38,7 @@ Reports = Callable[[str], Reported]
 SOME = (0, 3, 5, 12, 21)
 
 
-# Where the time of a request goes.
+# Where the time of a request goes, and how busy hosts are.
 
 
 def heights(axes: Axes) -> np.ndarray:
@@ -59,21 +58,21 @@ def marks_beneath(axes: Axes) -> list[tuple[str, int]]:
 @pytest.mark.parametrize("links", [1, 3])
 def test_bars_hold_every_host_and_add_up_to_the_latency(links: int) -> None:
     rows, staged = example_chain.analysed(example_chain.splits(links, (3, 12)))
-    figure, _, _ = made(time_figures.attribution, rows=rows, stages=staged)
+    figure, _, _ = made(point_figures.attribution, rows=rows, stages=staged)
     hosts = ["edge", *(f"middle{number}" for number in range(1, links)), "server"]
     parts = drawn.legend(figure)
     assert parts[:2] == ["tcp", "rpc"]
     assert [part.split()[0] for part in parts if part.split()[0] in hosts] == hosts
     latencies = [rows.loc[rows["backend"] == backend, "latency_s"] for backend in ("tcp", "rpc")]
     np.testing.assert_allclose(heights(figure.axes[0]).sum(axis=0), 1e3 * pd.concat(latencies), rtol=1e-4)
-    unknown = drawn.legend(made(time_figures.attribution, rows=rows)[0])
+    unknown = drawn.legend(made(point_figures.attribution, rows=rows)[0])
     assert sum(part.startswith("middle") for part in unknown) == (links > 1), "one part, if times are unknown"
 
 
 @pytest.mark.parametrize("points", [range(22), SOME])
 def test_backends_stand_side_by_side_and_the_lowest_latency_is_named(points: Any) -> None:
     rows, _ = example_chain.analysed(example_chain.splits(1, points))
-    (axes,) = drawn.rendered(made(time_figures.attribution, rows=rows)[0]).axes
+    (axes,) = drawn.rendered(made(point_figures.attribution, rows=rows)[0]).axes
     named = rows.drop_duplicates("point").sort_values("point", key=order)["point"].tolist()
     assert np.bincount(centres(axes).round().astype(int)).tolist() == [2] * (len(named) - 1) + [1]
     best, (text,) = rows.loc[rows["latency_s"].idxmin()], axes.texts
@@ -84,8 +83,8 @@ def test_backends_stand_side_by_side_and_the_lowest_latency_is_named(points: Any
 
 def test_of_many_bars_those_that_matter_are_drawn() -> None:
     rows, _ = example_chain.analysed(example_chain.splits(2, range(0, 22, 3)))
-    assert 2 * rows["point"].nunique() > MOST_BARS
-    _, caption, data = made(time_figures.attribution, rows=rows)
+    assert 2 * rows["point"].nunique() > point_figures.MOST_BARS
+    _, caption, data = made(point_figures.attribution, rows=rows)
     wanted = {*rows.loc[rows["on_backend_front"], "point"], "0+0", "0+21", "21+21"}
     assert set(data["point"]) == wanted
     assert f"Shown: {len(wanted)} of {rows['point'].nunique()} points" in caption
@@ -96,12 +95,13 @@ def test_codecs_stand_side_by_side_where_they_have_cells_and_their_times_are_par
     data = data[(data["codec"] != "uint4") | (data["point"] == "0")]
     coded = data["codec"].eq("int8") & data["payload_bytes"].gt(0)
     coding = {"encode_s": np.where(coded, 0.004, np.nan), "decode_s": np.where(coded, 0.002, np.nan)}
-    figure, _, written = made(time_figures.attribution, rows=front(data.assign(**coding)))
+    figure, _, written = made(point_figures.attribution, rows=front(data.assign(**coding)))
     at, entries = centres(figure.axes[0]), drawn.legend(figure)
     assert np.bincount(at.round().astype(int)).tolist() == [6, 4, 4, 4, 1], "all on the edge once"
     assert [at[at.round() == point].mean() for point in range(5)] == pytest.approx(range(5))
-    both = [f"{backend} {codec}" for backend in ("tcp", "rpc") for codec in ("none", "int8", "uint4")]
-    assert entries[:6] == both
+    assert entries[:6] == [
+        f"{backend} {codec}" for backend in ("tcp", "rpc") for codec in ("none", "int8", "uint4")
+    ]
     assert "no valid trial" not in entries, "a cell that there is not lacks no trial"
     assert {"encode", "decode"} <= {*entries}
     assert len({marker for marker, _ in marks_beneath(figure.axes[0])}) == 6
@@ -112,15 +112,14 @@ def test_codecs_stand_side_by_side_where_they_have_cells_and_their_times_are_par
 def test_a_bar_is_as_high_as_the_latency_and_reaches_its_bound() -> None:
     """Parts whose medians do not add up: with a quota of the processor each is often short, and seldom all at once."""
     rows = example().assign(edge_s=0.4 * example()["edge_s"], network_s=0.5 * example()["network_s"])
-    rows["latency_bound_s"] = 0.99 * rows["latency_s"]
-    axes = made(time_figures.attribution, rows=rows)[0].axes[0]
+    axes = made(point_figures.attribution, rows=rows)[0].axes[0]
     np.testing.assert_allclose(sorted(heights(axes).sum(axis=0)), sorted(1e3 * rows["latency_s"]), rtol=1e-6)
 
 
 def test_how_busy_every_step_is_and_which_sets_the_bound() -> None:
     rows, staged = example_chain.analysed(example_chain.splits(2, SOME))
     staged.loc[(staged["host"] == "server") & (staged["backend"] == "tcp"), "utilization"] = np.nan
-    figure, _, _ = made(time_figures.utilization, rows=rows, stages=staged)
+    figure, _, _ = made(point_figures.utilization, rows=rows, stages=staged)
     for axes, backend in zip(figure.axes, ("tcp", "rpc"), strict=True):
         points = rows[rows["on_fronts_of"].str.contains(backend) & rows["on_backend_front"]]
         points = points.sort_values("latency_s")
@@ -128,20 +127,22 @@ def test_how_busy_every_step_is_and_which_sets_the_bound() -> None:
         lines = [text.get_text() for text in axes.get_yticklabels()]
         assert lines == ["edge", "edge → middle1", "middle1", "middle1 → server", "server"]
         named = {"edge": "edge", "middle1": "middle1", "edge-middle1 out": "edge → middle1"}
-        framed = [patch for patch in axes.patches if patch.get_edgecolor()[:3] == (0, 0, 0)]
-        at = {(round(patch.get_x() + 0.46), lines[round(patch.get_y() + 0.44)]) for patch in framed}
+        at = {(patch.get_x(), lines[patch.get_y()]) for patch in axes.patches}
         assert at == {(place, named[step]) for place, step in enumerate(points["bound_by"])}
         texts = {text.get_position(): text.get_text() for text in axes.texts}
         share = steps(points.iloc[:1], staged).set_index("step").loc["edge", "share"]
-        assert texts[0, 0] == f"{100 * share:.0f} %"
+        assert texts[0.5, 0.5] == f"{100 * share:.0f} %"
         assert (backend == "tcp") == ("not measured" in texts.values()), "not measured is not idle"
 
 
 def test_a_way_back_that_matters_has_a_line() -> None:
     rows, staged = example_chain.analysed([(3, 12)], bound_by="edge-middle1 back")
     staged.loc[staged["host"] == "edge", "return_s"] = 0.1
-    figure, _, _ = made(time_figures.utilization, rows=rows, stages=staged)
+    figure, _, _ = made(point_figures.utilization, rows=rows, stages=staged)
     assert "edge ← middle1" in [text.get_text() for text in figure.axes[0].get_yticklabels()]
+
+
+# What crosses, and where it is computed.
 
 
 def test_dots_of_the_payload_the_edges_share_and_the_flops(reported: Reports) -> None:
@@ -161,17 +162,16 @@ def test_dots_of_the_payload_the_edges_share_and_the_flops(reported: Reports) ->
     assert (shares[0], shares[-1], below.get_ylim()[0]) == (0, 1, 0)
     assert data["flops_share"].tolist() == pytest.approx(np.arange(22) / 21)
     assert "FLOPs on the edge" in drawn.legend(figure)
-    older = payload_data(rows, None, {"models": {"mobilenetv2": {"points": [{}, {"edge_flops": 1}]}}})
-    assert older["flops_share"].isna().all()
 
 
 def test_what_is_not_known_of_a_payload(reported: Reports) -> None:
     rows = reported("backends").found.front
     few = rows[rows["point"].isin(["7", "8"])].assign(batch_size=4)
-    points = [{"payload_bytes": 602112}, {"payload_bytes": 1605632}]
+    assert "input" not in drawn.legend(made(point_figures.payload, rows=few)[0])
+    points: list[dict[str, int]] = [{"payload_bytes": 602112}, {"edge_flops": 1}]
     known = payload_data(few, None, {"models": {"mobilenetv2": {"points": points}}})
     assert known["input_bytes"].eq(4 * 602112).all(), "the manifest knows it, too"
-    assert "input" not in drawn.legend(made(point_figures.payload, rows=few)[0])
+    assert known["flops_share"].isna().all(), "of older runs it knows no FLOPs"
     with pytest.raises(Nothing):
         payload_data(rows.assign(payload_bytes=np.nan))
     shares = payload_data(rows.assign(server_s=np.nan))["share"]
@@ -202,13 +202,16 @@ def test_what_codecs_send_is_marked(slow: pd.DataFrame) -> None:
     assert 100_000 / 1024 in drawn.marks(figure.axes[0])[:, 1]
 
 
+# One backend, codec or engine against another.
+
+
 def test_every_pair_in_order_with_its_interval(reported: Reports) -> None:
     compared = reported("backends").found.paired
     points = compared[compared["point"] != ALL].set_index("point")
     figure, _, data = reported("backends").drawn("paired", "column")
     assert data["point"].tolist() == [str(point) for point in range(21)]
-    for column in ("latency_difference_s", "latency_low_s", "latency_high_s", "throughput_high_percent"):
-        assert data[column].tolist() == points.loc[data["point"], column].tolist()
+    kept = ["latency_difference_s", "latency_low_s", "latency_high_s", "throughput_high_percent"]
+    pd.testing.assert_frame_equal(data.set_index("point")[kept], points.loc[data["point"], kept])
     above, below = figure.axes
     upper, lower = drawn.marks(above, marker="o"), drawn.marks(below, marker="o")
     assert upper[:, 0].tolist() == lower[:, 0].tolist() == list(range(21))
@@ -222,21 +225,19 @@ def test_every_pair_in_order_with_its_interval(reported: Reports) -> None:
 
 def test_few_rounds_have_a_range_and_a_test_only_where_it_could_find_something(reported: Reports) -> None:
     measured = reported("backends").found.trials[lambda trials: trials["round"] < 3]
-    figure = figures.paired(measured)
-    assert len(drawn.marks(figure.axes[0], filled=True, marker="o")) == 0
-    data = paired_data(paired(measured), measured)
+    assert len(drawn.marks(figures.paired(measured).axes[0], filled=True, marker="o")) == 0
+    data = paired_data(paired(measured), measured).set_index("point")
     assert set(data["latency_mark"]) == set(data["throughput_mark"]) == {RANGE}
     both = measured.pivot(index=["round", "point"], columns="backend", values=["latency_s", "throughput_ips"])
-    of_point = (both["latency_s"]["rpc"] - both["latency_s"]["tcp"]).groupby("point").agg(["min", "max"])
-    row = data.set_index("point").loc["7"]
-    assert row[["latency_low_s", "latency_high_s"]].tolist() == pytest.approx(of_point.loc["7"].tolist())
-    percent = 100 * (both["throughput_ips"]["rpc"] / both["throughput_ips"]["tcp"] - 1)
-    assert row["throughput_low_percent"] == pytest.approx(percent.groupby("point").min()["7"])
+    of_7 = both.xs("7", level="point")
+    latency_s = of_7["latency_s"]["rpc"] - of_7["latency_s"]["tcp"]
+    percent = 100 * (of_7["throughput_ips"]["rpc"] / of_7["throughput_ips"]["tcp"] - 1)
+    ends = data.loc["7", ["latency_low_s", "latency_high_s", "throughput_low_percent"]]
+    assert ends.tolist() == pytest.approx([latency_s.min(), latency_s.max(), percent.min()])
     data, compared = reported("few").drawn("paired")[2], reported("few").found.paired
     told = compared[compared["point"] != ALL].set_index(["first", "other", "point"])["latency_significant"]
     marks = data.set_index(["first", "other", "point"])["latency_mark"]
-    assert {*marks} <= {SIGNIFICANT, INTERVAL}
-    assert marks.eq(SIGNIFICANT).to_dict() == told.reindex(marks.index).astype(bool).to_dict()
+    assert marks.to_dict() == {at: SIGNIFICANT if told[at] else INTERVAL for at in marks.index}
 
 
 def test_three_backends_make_three_pairs_and_what_does_not_count_is_told(reported: Reports) -> None:
@@ -265,10 +266,12 @@ def test_codecs_and_engines_against_their_base_in_percent(reported: Reports) -> 
     assert set(data["latency_difference_percent"]) <= set(drawn.marks(figure.axes[0])[:, 1])
     assert "(%)" in figure.axes[0].get_ylabel()
     engines, caption, data = reported("engines").drawn("paired-engines")
-    assert len(data) == 2 * 5
-    assert data["point_name"].ne("").all()
+    assert (len(data), data["point_name"].ne("").all()) == (2 * 5, True)
     assert caption.startswith("Engines against eager")
     assert {"compile", "onnx"} <= set(drawn.legend(engines))
+
+
+# How often a request takes long.
 
 
 def test_lines_are_the_share_of_requests_that_take_longer(reported: Reports) -> None:
@@ -278,7 +281,7 @@ def test_lines_are_the_share_of_requests_that_take_longer(reported: Reports) -> 
     # Point 20 over tcp: of seven rounds; what came before all were on their way, at 0.1 ms, is none of the load's.
     own = data[(data["point"] == "20") & (data["backend"] == "tcp")]
     alone, loaded = (own[own["phase"] == of_phase] for of_phase in (reading.ALONE, reading.LOADED))
-    assert alone["requests"].eq(700).all() and loaded["requests"].eq(700).all()
+    assert own["requests"].eq(700).all()
     np.testing.assert_allclose(10 * alone["latency_s"], loaded["latency_s"])
     at = np.log(alone["latency_s"].to_numpy())
     normal = [0.5 * math.erfc((each + 3) / 0.3 / math.sqrt(2)) for each in at]
@@ -366,19 +369,20 @@ def test_a_probe_that_is_off_is_marked_where_it_is_and_does_not_flatten_the_othe
 
 
 def test_many_probes_are_thinned_and_runs_and_many_profiles_have_drawings_of_their_own() -> None:
-    count = 2 * reading.MOST_DOTS + 10
+    count, rows_most = 2 * reading.MOST_DOTS + 10, reading.MOST_ROWS
     rows = pd.concat([probes(probe(SLOW))] * count + [probes(probe(SLOW, rtt=1.15))] * 3, ignore_index=True)
     rtt = linked(rows)[0].axes[0]
     assert reading.MOST_DOTS / 2 < len(drawn.marks(rtt, marker="o")) <= reading.MOST_DOTS
     assert len(drawn.marks(rtt, marker="X")) == 3
-    profiles = [
-        Profile(f"p{number}", Direction(0.01 * number, 1e6)) for number in range(1, reading.MOST_ROWS + 2)
-    ]
+    profiles = [Profile(f"p{number}", Direction(0.01 * number, 1e6)) for number in range(1, rows_most + 2)]
     rows = probes(*(probe(profile) for profile in profiles), probe(WIFI, run="other"))
     found = list(reading.parts(rows, {"run": manifest(*profiles)}))
-    assert [name for name, _ in found] == [("run", "1"), ("run", "2"), ("other",)]
-    assert [len(probed) for _, probed in found] == [reading.MOST_ROWS, 1, 1]
-    assert found[1][1]["probe"].tolist() == [reading.MOST_ROWS + 1], "its number in the run"
+    assert [(name, len(probed)) for name, probed in found] == [
+        (("run", "1"), 6),
+        (("run", "2"), 1),
+        (("other",), 1),
+    ]
+    assert found[1][1]["probe"].tolist() == [rows_most + 1], "its number in the run"
     assert found[2][1]["rtt_most_s"].isna().all(), "its manifest is not there"
     assert "tolerance" not in drawn.legend(made(reading.link, probes=found[2][1])[0])
     assert [*reading.parts(pd.DataFrame(), {}), *reading.parts(rows.iloc[:0], {})] == []

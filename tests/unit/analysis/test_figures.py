@@ -1,31 +1,47 @@
-"""Every kind of figure of every shape of a front, in a report and in a notebook."""
+"""Every kind of figure of every shape of a front, in a report and in a notebook; and the looks and ticks of all."""
 
 from __future__ import annotations
 
+import io
 import os
+import re
 import threading
 import warnings
 from collections.abc import Callable
 from functools import cache, partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import matplotlib
+import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.text import Text
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.analysis import figures
 from pareto.analysis.figures.drawing import MOST_WORDS, Drawing, Nothing, Told, conditions, left_out, save
 from pareto.analysis.figures.drawing import save_all as all_saved
-from pareto.analysis.figures.layout import printed
-from pareto.analysis.figures.look import Look, drawn_as
+from pareto.analysis.figures.layout import fit_axis, label_points, printed
+from pareto.analysis.figures.look import WIDTHS_IN, Look, drawn_as
 from pareto.analysis.figures.shown import ASKED, KINDS, drawings, worth_showing
+from pareto.analysis.figures.style import (
+    ALARM,
+    SMALL_PT,
+    check_look,
+    evenly,
+    every_series,
+    stage_look,
+    styled,
+)
 from pareto.analysis.findings import Options, find
-from pareto.analysis.naming import USUAL
+from pareto.analysis.naming import USUAL, levels
+from pareto.analysis.runs.points import NONE
 from pareto.protocol.errors import UserError
+from tests import REPOSITORY
 from tests.unit import drawn
 from tests.unit.analysis.figure_runs import RUNS, Reported
 from tests.unit.example_run import trials, write
@@ -43,15 +59,15 @@ def example() -> pd.DataFrame:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
-    "run", gating(RUNS, "no row", "all struck off", "few", "thousand", "chain", "codecs")
+    "run", gating(RUNS, "no row", "all struck off", "one", "few", "thousand", "chain", "codecs")
 )
 def test_every_kind_of_every_shape_is_written_or_says_why_not(
     reported: Reports, run: str, kind: str, tmp_path: Path
 ) -> None:
-    """Files, a caption that is short, all of it in the picture; no text covers another one; no warning."""
+    """Files, a caption that is short, all of it in the picture, legible; no text covers another one; no warning."""
     width = "page" if run in PAGE else "column"
     for drawing in [each for each in reported(run).drawings.values() if each.kind == kind][:1]:
-        with warnings.catch_warnings(), drawn_as(Look(formats=("svg",))):
+        with warnings.catch_warnings(), drawn_as(Look(formats=("svg",), titles=run != "few")):
             warnings.simplefilter("error")
             try:
                 figure, caption, data = drawing.drawn(width)
@@ -64,9 +80,14 @@ def test_every_kind_of_every_shape_is_written_or_says_why_not(
         assert 8 < len(caption.split()) <= MOST_WORDS
         assert len(data)
         drawn.rendered(figure)
-        assert drawn.outside(figure) == []
-        assert drawn.overlapping(figure) == []
-        assert figure.get_figheight() > 1
+        assert drawn.outside(figure) == drawn.overlapping(figure) == []
+        assert figure.get_size_inches()[0] == WIDTHS_IN[width]
+        assert min(axes.bbox.height for axes in figure.axes) / figure.dpi > 0.3, (
+            "the head takes nothing from axes"
+        )
+        sizes = [text.get_fontsize() for text in figure.findobj(Text) if text.get_text()]
+        assert min(sizes) >= SMALL_PT >= 6
+        assert bool(figure.legends[0].get_title().get_text()) == (run != "few")
 
 
 def test_each_figure_says_what_it_shows(reported: Reports, snapshot: SnapshotAssertion) -> None:
@@ -104,10 +125,10 @@ def test_partial_runs(tmp_path: Path) -> None:
     little = trials(rounds=1, latency_bound_s="", edge_s="", payload_bytes="", point_name="")[::9]
     run = write(tmp_path, [row | {"batch_size": size} for size in (1, 8) for row in little])
     (run / "manifest.json").unlink()
-    made = {"-".join((each.kind, *each.name)): each for each in drawings(find([run]), each=True)}
-    kinds, names = ("front", "attribution"), ("-b1", "-b8")
-    for stem in (f"{kind}-mobilenetv2-200ms-5mbit{name}" for kind in kinds for name in names):
-        made[stem].drawn("column")
+    made = {each.stem(): each for each in drawings(find([run]), each=True)}
+    for kind in ("front", "attribution"):
+        for size in (1, 8):
+            made[f"{kind}-mobilenetv2-200ms-5mbit-b{size}"].drawn("column")
 
 
 PANELS = {
@@ -141,10 +162,16 @@ def test_trials_become_figures_also_on_axes_of_the_caller(reported: Reports, nam
         draw(ax=[*axes, axes[0]])
 
 
+def test_a_figure_saved_in_a_notebook_has_truetype_fonts() -> None:
+    made = io.BytesIO()
+    figures.front(example(), width="column").savefig(made, format="pdf")
+    assert b"/Type3" not in made.getvalue()
+    assert b"/CIDFontType2" in made.getvalue() or b"/TrueType" in made.getvalue()
+
+
 BOTH = pd.concat([example(), example().assign(netem="lte")])
 REFUSED: dict[str, tuple[Callable[..., Any], pd.DataFrame, dict[str, Any]]] = {
     "several profiles": (figures.front, BOTH, {}),
-    "several profiles, bars": (figures.attribution, BOTH, {}),
     "several models": (figures.fronts, pd.concat([BOTH, BOTH.assign(model="other")]), {}),
     "nothing valid": (figures.front, example().assign(latency_s=float("nan"), rounds=0), {}),
     "no energy": (figures.energy, example(), {}),
@@ -196,11 +223,12 @@ def test_drawings_on_several_cores_are_those_of_one(tmp_path: Path, monkeypatch:
     seen, faults = list[int](), (Nothing("for no reason"), ValueError("negative\nheight"))
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     steps, said, made = list[str](), list[str](), []
+    every = [
+        *(drawing(f"net{each}", seen) for each in range(2)),
+        *(drawing("net0", None, it) for it in faults),
+    ]
     for threads in (0, 1):
         monkeypatch.setattr(threading, "active_count", lambda threads=threads: 1 + threads)
-        every = [drawing(f"net{each}", seen) for each in range(2)] + [
-            drawing("net0", None, it) for it in faults
-        ]
         made.append(all_saved(every, tmp_path / str(threads), ("page",), said.append, steps.append))
         assert seen == [os.getpid()] * 2 * threads
     several, one = ([(path.name, path.read_bytes()) for path in files] for files in made)
@@ -235,3 +263,113 @@ def test_conditions_are_sentences_and_captions_short(snapshot: SnapshotAssertion
     assert left_out(rows()) == ""
     words = " ".join(["three"] * 58)
     assert Told("", ["One two", words, "four", ""], rows()).caption() == f"One two. {words}."
+
+
+# Looks, ticks, and what a user may choose of them.
+
+
+def test_settings_of_the_caller_come_back_and_change_no_figure() -> None:
+    wild = {"text.usetex": True, "font.size": 30, "axes.facecolor": "red"}
+    with matplotlib.rc_context(wild):
+        with styled("column"):
+            assert all(matplotlib.rcParams[name] != value for name, value in wild.items())
+            assert matplotlib.rcParams["font.size"] == 7
+        assert {name: matplotlib.rcParams[name] for name in wild} == wild
+
+
+def test_backends_and_codecs_are_told_apart_by_more_than_colour() -> None:
+    backends = every_series(rows(backend=["rpc", "tcp"]))
+    assert [one.label for one in backends] == ["tcp", "rpc"]
+    names = ["none", "fp16", "int8", "int8+zstd:3", "jpeg:90", "lz4"]
+    every = pd.concat([rows(codec=codec, backend=["tcp", "rpc"]) for codec in names], ignore_index=True)
+    looks = every_series(every)
+    assert [one.codec for one in looks[:6]] == levels(names) == names
+    for one, other in zip(looks[:6], looks[6:], strict=True):
+        assert (one.backend, other.backend) == ("tcp", "rpc")
+        assert one.colour == other.colour, "a codec's"
+        assert one.marker != other.marker, "never colour alone"
+    for column in zip(*((one.colour, one.marker, str(one.line)) for one in looks[:6]), strict=True):
+        assert len(set(column)) == 6
+    assert every_series(rows(backend=NONE)) == ()
+    of_hosts = {stage_look(role)[0] for role in ("edge", "server")}
+    assert len(of_hosts | {ALARM} | {one.colour for one in (*backends, *looks[:2])}) == 7, (
+        "a colour says one thing"
+    )
+
+
+@pytest.mark.parametrize("scheme", [0, 1])
+def test_no_two_backends_have_one_colour_on_the_page(scheme: int) -> None:
+    style = (REPOSITORY / "analysis" / "page" / "page.css").read_text()
+    colours = [found[scheme] for found in re.findall(r"--s\d: light-dark\((#\w+), (#\w+)\)", style)]
+    assert len(set(colours)) == len(colours) == 7
+
+
+def test_evenly() -> None:
+    every = [evenly([1, 2, 3], 3), *(evenly(range(9), most) for most in (3, 1, 0))]
+    assert every == [[1, 2, 3], [0, 4, 8], [0], []]
+
+
+@pytest.mark.parametrize("decades", [0.3, 1.5, 6, 12])
+@pytest.mark.parametrize("width_in", [1.2, 3, 6])
+def test_numbers_at_a_logarithmic_axis_never_touch(decades: float, width_in: float) -> None:
+    with styled("column"):
+        figure = Figure(figsize=(width_in, width_in))
+        axes = figure.add_subplot()
+        for name in ("x", "y"):
+            fit_axis(axes, name, 0.003 * np.logspace(0, decades, 20), logarithmic=True)
+    figure.draw_without_rendering()
+    for axis, side in ((axes.xaxis, 0), (axes.yaxis, 1)):
+        texts = [text for text in axis.get_ticklabels() if text.get_text()]
+        shown = sorted(tuple(text.get_window_extent().get_points()[:, side]) for text in texts)
+        assert len(shown) >= 2
+        assert all(one[1] <= other[0] for one, other in pairwise(shown))
+
+
+@pytest.mark.parametrize(
+    ("count", "first", "last"), [(5, "0\nunit", "4\nunit"), (30, "0", "29"), (300, "0", "280")]
+)
+def test_points_are_named_where_names_fit_and_numbered_where_they_do_not(
+    count: int, first: str, last: str
+) -> None:
+    with styled("page"):
+        axes = Figure(figsize=(7, 2)).add_subplot()
+        label_points(axes, pd.Series(["unit"] * count, index=map(str, range(count))))
+    texts = [label for label in axes.get_xticklabels() if label.get_text()]
+    assert (texts[0].get_text(), texts[-1].get_text()) == (first, last)
+    axes.figure.draw_without_rendering()
+    assert all(one.x1 < other.x0 for one, other in pairwise(text.get_window_extent() for text in texts))
+
+
+def test_a_style_file_and_a_font_change_the_look(tmp_path: Path) -> None:
+    style = tmp_path / "own.mplstyle"
+    style.write_text('axes.titlesize: 14\npdf.fonttype: 3\naxes.edgecolor: "#ff0000"  # red\n')
+    with drawn_as(Look.checked("pdf", "auto", "DejaVu Serif", style)):
+        figure = figures.front(example())
+    title = figure.legends[0].get_title()
+    assert (title.get_fontsize(), title.get_fontfamily()[0]) == (14, "DejaVu Serif")
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"formats": "pdf,gif"}, "--format pdf,gif: "), ({"formats": ""}, "--format"),
+        ({"title": "no"}, "--title no: "), ({"font": "DejaVu Sams"}, "DejaVu Sans"),
+        ({"style": "axes.linwidth: 2"}, "axes.linwidth"), ({"style": "axes.linewidth: wide"}, "wide"),
+        ({"style": "axes.linewidth 2"}, "axes.linewidth"), ({"style": "font.size: 7\nfont.size: 8"}, "twice"),
+        ({"style": "text.usetex: True"}, "text.usetex"), ({"style": "\xff"}, "own.mplstyle"),
+        ({"style": Path("none.mplstyle")}, "none.mplstyle"), ({"style": Path(os.devnull)}, "not a file"),
+    ],
+)  # fmt: skip
+def test_a_look_that_there_is_not_is_one_line(
+    tmp_path: Path, given: dict[str, str | Path], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    style, path = given.get("style"), tmp_path / "own.mplstyle"
+    if isinstance(style, str):
+        path.write_text(f"{style}\n", encoding="latin-1")
+    usual = {"formats": "pdf", "title": "auto", "font": "", "style": None} | given
+    usual["style"] = path if isinstance(style, str) else style
+    with pytest.raises(UserError) as refused:
+        check_look(Look.checked(**usual))  # type: ignore[arg-type]
+    assert words in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert capsys.readouterr().err == "", "nothing beside it"

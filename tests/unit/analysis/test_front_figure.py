@@ -19,10 +19,9 @@ from syrupy.assertion import SnapshotAssertion
 
 from pareto.analysis.figures import front_figures, layout
 from pareto.analysis.figures.drawing import Nothing
-from pareto.analysis.figures.layout import MOST_LABELS, Scheme
 from pareto.analysis.figures.look import FILLS, ends, states
 from pareto.analysis.figures.shown import drawings
-from pareto.analysis.figures.style import COLOURS, faded
+from pareto.analysis.figures.style import COLOURS, Scheme, faded
 from pareto.analysis.findings import find
 from pareto.analysis.fronts.front import front
 from pareto.analysis.naming import USUAL
@@ -36,63 +35,49 @@ from tests.unit.example_run import trials, with_energy, write
 
 def crafted(**columns: Any) -> pd.DataFrame:
     """Four points of one backend: on the front, perhaps (both ways), and not."""
-    latency_s, throughput_ips = np.array([0.01, 0.02, 0.021, 0.04]), np.array([10.0, 20.0, 19.0, 5.0])
-    told: dict[str, Any] = {"model": "net", "netem": "wifi", "batch_size": 1, **USUAL, "setup": ""}
-    told |= {"backend": "tcp", "point": ["0", "1", "2", "3"], "point_name": "unit"}
-    told |= {"rounds": 8, "excluded": 0, "payload_bytes": [5.0, 5.0, 5.0, 0.0], "ties": ""}
-    told |= {"latency_s": latency_s, "throughput_ips": throughput_ips}
-    for name, unit, values in (("latency", "s", latency_s), ("throughput", "ips", throughput_ips)):
-        for end, factor in (("low", 0.95), ("high", 1.1), ("least", 0.9), ("most", 1.2)):
-            told[f"{name}_{end}_{unit}"] = factor * values
-    told |= {"on_backend_front": [True, True, False, False], "on_front": [True, True, False, False]}
-    told |= {
-        "feasible": True,
-        "loaded_latency_s": np.nan,
-        "left_out": 0,
-        "trials": 8,
-        "accuracy_of": "",
-        "accuracy_images": np.nan,
-    }
-    made = pd.DataFrame(told | {"probability": [1.0, 0.7, 0.3, 0.0]} | columns)
+    told = {"model": "net", "netem": "wifi", "batch_size": 1, **USUAL, "setup": "", "backend": "tcp"}
+    told |= {"point": ["0", "1", "2", "3"], "point_name": "unit", "rounds": 8, "excluded": 0, "left_out": 0}
+    told |= {"trials": 8, "payload_bytes": [5.0, 5.0, 5.0, 0.0], "ties": "", "feasible": True}
+    told |= {"loaded_latency_s": np.nan, "accuracy_of": "", "accuracy_images": np.nan}
+    told |= {"latency_s": [0.01, 0.02, 0.021, 0.04], "throughput_ips": [10.0, 20.0, 19.0, 5.0]}
+    for end, factor in (("low", 0.95), ("high", 1.1), ("least", 0.9), ("most", 1.2)):
+        for name in ("latency_s", "throughput_ips"):
+            told[name.replace("_", f"_{end}_")] = factor * np.array(told[name])
+    told |= {"probability": [1.0, 0.7, 0.3, 0.0], "on_front": [True, True, False, False]}
+    made = pd.DataFrame(told | {"on_backend_front": told["on_front"]} | columns)
     return made.assign(on_fronts_of=np.where(made["on_backend_front"], "tcp", ""))
 
 
-NO_INTERVAL = dict.fromkeys(
-    ("latency_low_s", "latency_high_s", "throughput_low_ips", "throughput_high_ips"), np.nan
-)
-FEW = crafted(rounds=3, probability=np.nan, **NO_INTERVAL)
+ENDS = ("latency_low_s", "latency_high_s", "throughput_low_ips", "throughput_high_ips")
+FEW = crafted(rounds=3, probability=np.nan, **dict.fromkeys(ENDS, np.nan))
 MET = crafted(on_backend_front=[False, True, False, False], feasible=[False, True, True, True])
 OTHER = crafted(objectives="latency+energy")
+SURFACES = pd.DataFrame(
+    {
+        "percent": [5, 5, 95, 95], "backend": "tcp", **crafted().iloc[0][CONDITION],
+        "latency_s": [0.009, 0.018, 0.012, 0.024], "throughput_ips": [11.0, 22.0, 9.0, 18.0],
+    }
+)  # fmt: skip
+"""Corners that 5 % and 95 % of the resamples attain."""
 
 
 def told(
     rows: pd.DataFrame, uncertainty: str = "box", attainment: pd.DataFrame | None = None, width: str = "page"
 ) -> tuple[Figure, str]:
     """The figure and its caption."""
-    scheme = Scheme.of(rows, uncertainty)
-    figure, words, _ = made(front_figures.front, width, rows=rows, scheme=scheme, attainment=attainment)
-    return figure, words
+    of = {"rows": rows, "scheme": Scheme.of(rows, uncertainty), "attainment": attainment}
+    return made(front_figures.front, width, **of)[:2]
 
 
-def spans(axes: Axes, line: str) -> list[tuple[float, ...]]:
-    """The ends of the thin bars of this kind of line, latency or throughput."""
-    found = [
-        it
-        for it in axes.collections
-        if isinstance(it, LineCollection) and (it.get_linestyle()[0][1] is not None) == (line == ":")
+def spans(axes: Axes) -> list[tuple[str, float, float]]:
+    """The thin bars, latency or throughput: solid or dotted, and their ends."""
+    bars = [
+        ("-" if lines.get_linestyle()[0][1] is None else ":", part)
+        for lines in axes.collections
+        if isinstance(lines, LineCollection)
+        for part in lines.get_segments()
     ]
-    return [
-        tuple(part[:, 0] if part[0, 1] == part[1, 1] else part[:, 1])
-        for it in found
-        for part in it.get_segments()
-    ]
-
-
-def surfaces(rows: pd.DataFrame) -> pd.DataFrame:
-    best = {"percent": 5, "latency_s": [0.009, 0.018], "throughput_ips": [11.0, 22.0]}
-    worst = {"percent": 95, "latency_s": [0.012, 0.024], "throughput_ips": [9.0, 18.0]}
-    corners = pd.concat([pd.DataFrame(one) for one in (best, worst)])
-    return corners.assign(backend="tcp", **rows.iloc[0][CONDITION])
+    return sorted((dash, *(part[:, 0] if part[0, 1] == part[1, 1] else part[:, 1])) for dash, part in bars)
 
 
 def bands(figure: Figure) -> list[Polygon]:
@@ -102,14 +87,14 @@ def bands(figure: Figure) -> list[Polygon]:
 def stairs(figure: Figure) -> list[list[float]]:
     """The latencies of the corners of each staircase."""
     lines = [line for line in figure.axes[0].lines if line.get_linestyle() == "-"]
-    return [list(line.get_xdata()) for line in lines]
+    return [list(line.get_xdata()) for line in lines if len(line.get_xdata())]
 
 
 def test_captions_say_what_must_be_known(snapshot: SnapshotAssertion) -> None:
     captions = {
         "no uncertainty": told(crafted(), "none")[1],
         "intervals": told(crafted())[1],
-        "a band": told(crafted(), "band", surfaces(crafted()))[1],
+        "a band": told(crafted(), "band", SURFACES)[1],
         "too few rounds": told(FEW)[1],
         "one round": told(FEW.assign(rounds=1))[1],
         "a condition": told(MET)[1],
@@ -120,13 +105,12 @@ def test_captions_say_what_must_be_known(snapshot: SnapshotAssertion) -> None:
 
 
 def test_what_is_sure_is_full_what_may_be_is_pale_and_the_rest_hollow() -> None:
-    rows = crafted()
-    assert list(states(rows)) == ["front", "unsure", "unsure", "dominated"]
-    figure = told(rows)[0]
+    assert list(states(crafted())) == ["front", "unsure", "unsure", "dominated"]
+    figure = told(crafted())[0]
     marks = {
-        line.get_markerfacecolor(): sorted(np.atleast_1d(line.get_xdata()))
+        line.get_markerfacecolor(): sorted(line.get_xdata())
         for line in figure.axes[0].lines
-        if line.get_marker() == "o"
+        if line.get_marker() == "o" and len(line.get_xdata())
     }
     assert marks == {
         faded(COLOURS[0], FILLS[state]): pytest.approx(at)
@@ -139,10 +123,9 @@ def test_what_is_sure_is_full_what_may_be_is_pale_and_the_rest_hollow() -> None:
 
 
 def test_one_choice_of_unit_and_scale_for_all_conditions_of_a_run() -> None:
-    near = Scheme.of(crafted())
-    assert (near.unit, near.logarithmic) == ("ms", {"latency_s": False, "throughput_ips": False})
     slow = crafted(netem="slow", latency_s=[1.0, 2.0, 2.1, 9.0])
-    both = Scheme.of(pd.concat([crafted(), slow]))
+    near, both = Scheme.of(crafted()), Scheme.of(pd.concat([crafted(), slow]))
+    assert (near.unit, near.logarithmic) == ("ms", {"latency_s": False, "throughput_ips": False})
     assert (both.unit, both.logarithmic["latency_s"]) == ("ms", True), "what one needs all have"
     assert Scheme.of(slow).unit == "s"
     axes = told(crafted())[0].axes[0]
@@ -164,42 +147,37 @@ def test_an_axis_starts_at_0_or_is_logarithmic(
 
 
 @pytest.mark.parametrize(
-    ("rows", "uncertainty", "dashes", "low", "high"),
-    [(crafted(), "box", "-", 0.95, 1.1), (FEW, "box", ":", 0.9, 1.2), (crafted(), "none", "", 0, 0)],
-    ids=["intervals by default", "too few rounds: from least to most", "none"],
+    ("rows", "dash", "low", "high", "words"),
+    [(crafted(), "-", 0.95, 1.1, "95 % interval"), (FEW, ":", 0.9, 1.2, "range of the rounds")],
+    ids=["intervals by default", "too few rounds: from least to most"],
 )
 def test_bars_are_of_what_is_or_may_be_on_the_front_and_within_the_axes(
-    rows: pd.DataFrame, uncertainty: str, dashes: str, low: float, high: float
+    rows: pd.DataFrame, dash: str, low: float, high: float, words: str
 ) -> None:
-    figure = told(rows, uncertainty)[0]
+    figure, bare = told(rows)[0], told(rows, "none")[0]
     (axes,), shown = figure.axes, rows[states(rows) != "dominated"]
-    assert {dash for dash in "-:" if spans(axes, dash)} == {*dashes}
-    middles = np.concatenate([1e3 * shown["latency_s"], shown["throughput_ips"]])
-    found = np.array(sorted(spans(axes, dashes))) if dashes else np.empty((0, 2))
-    expected = np.outer(np.sort(middles), [low, high]) if dashes else np.empty((0, 2))
-    np.testing.assert_allclose(found, expected)
+    middles = sorted([*1e3 * shown["latency_s"], *shown["throughput_ips"]])
+    assert spans(axes) == [(dash, pytest.approx(low * each), pytest.approx(high * each)) for each in middles]
     assert axes.get_xlim()[1] > 1e3 * high * shown["latency_s"].max()
     assert axes.get_ylim()[1] > high * shown["throughput_ips"].max()
-    words = {"-": "95 % interval", ":": "range of the rounds", "": ""}
-    assert {*drawn.legend(figure)} & {*words.values()} == {words[dashes]} - {""}
+    assert spans(bare.axes[0]) == []
+    assert {*drawn.legend(figure)} - {*drawn.legend(bare)} == {words}
 
 
 def test_the_band_lies_between_its_surfaces_and_there_is_none_without() -> None:
-    rows, every = crafted(), surfaces(crafted())
-    (band,) = bands(told(rows, "band", every)[0])
-    inside = band.get_path().contains_points(
-        [(10, 10), (21, 20), (30, 19), (10, 12), (30, 8), (8, 5), (13, 5)]
-    )
-    assert inside.tolist() == [True, True, True, False, False, False, False]
-    energy = every.rename(columns={"throughput_ips": "energy_j"})
-    for attainment in (None, every.iloc[:0], every.assign(netem="lte"), energy):
-        assert bands(told(rows, "band", attainment)[0]) == []
+    (band,) = bands(told(crafted(), "band", SURFACES)[0])
+    within, beyond = [(10, 10), (21, 20), (30, 19)], [(10, 12), (30, 8), (8, 5), (13, 5)]
+    assert band.get_path().contains_points(within).all()
+    assert not band.get_path().contains_points(beyond).any()
+    energy = SURFACES.rename(columns={"throughput_ips": "energy_j"})
+    for attainment in (None, SURFACES.iloc[:0], SURFACES.assign(netem="lte"), energy):
+        assert bands(told(crafted(), "band", attainment)[0]) == []
 
 
 def test_the_staircase_is_of_the_points_that_count_and_none_in_another_plane() -> None:
     """Of those that meet the conditions set: a point that does not may be better than the front."""
     assert [min(steps) for steps in stairs(told(MET)[0])] == pytest.approx([20])
-    other = told(OTHER, "band", surfaces(OTHER))[0]
+    other = told(OTHER, "band", SURFACES)[0]
     assert stairs(other) == bands(other) == []
 
 
@@ -212,7 +190,7 @@ def test_at_most_ten_labels_front_members_first_and_none_covers_another(tmp_path
     for width in ("column", "page"):
         axes = drawn.rendered(told(rows, width=width)[0]).axes[0]
         labels = [text.get_text() for text in axes.texts]
-        assert 5 < len(labels) <= MOST_LABELS
+        assert 5 < len(labels) <= layout.MOST_LABELS
         assert {label.split()[0] for label in labels} <= {str(number) for number in range(7)}
         boxes = [Text.get_window_extent(text) for text in axes.texts]
         assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
@@ -238,26 +216,28 @@ def profiles(slower: dict[str, float], **columns: Any) -> pd.DataFrame:
     """The front of a toy under several profiles."""
     latencies = ["latency_s", "latency_low_s", "latency_high_s", "latency_least_s", "latency_most_s"]
     rates = [column.replace("latency", "throughput").replace("_s", "_ips") for column in latencies]
-    found = []
-    for netem, factor in slower.items():
-        one = example().assign(netem=netem, **columns)
+    parts = [example().assign(netem=netem, **columns) for netem in slower]
+    for one, factor in zip(parts, slower.values(), strict=True):
         one[latencies], one[rates] = one[latencies] * factor, one[rates] / factor
-        found.append(one)
-    return pd.concat(found, ignore_index=True)
+    return pd.concat(parts, ignore_index=True)
 
 
-def test_a_panel_for_each_profile_from_quick_to_slow_all_with_the_same_looks() -> None:
+def test_a_panel_for_each_condition_from_quick_to_slow_all_with_the_same_looks(
+    snapshot: SnapshotAssertion,
+) -> None:
     rows = profiles({"a-slow": 9, "quick": 1, "middle": 3})
     figure = told(rows[(rows["netem"] != "middle") | (rows["backend"] == "rpc")])[0]
-    assert [axes.get_title(loc="left") for axes in figure.axes] == ["quick", "middle", "a-slow"]
     looks = [
-        {(line.get_color(), line.get_marker()) for line in axes.lines if line.get_marker() != "None"}
+        {(it.get_color(), it.get_marker()) for it in axes.lines if it.get_marker() != "None" and len(it.get_xdata())}
         for axes in figure.axes
-    ]
+    ]  # fmt: skip
     assert len(looks[0]) == 3
     assert looks[0] == looks[2]
     assert looks[1] == {(colour, marker) for colour, marker in looks[0] if marker == "s"}, "rpc has its own"
     assert [text.split()[0] for text in drawn.legend(figure)[:2]] == ["tcp", "rpc"]
+    others = profiles({"wifi": 2}, batch_size=8), profiles({"lte": 3}, in_flight_asked="4")
+    sizes = told(pd.concat([profiles({"wifi": 1}), *others]))[0]
+    assert [[axes.get_title(loc="left") for axes in each.axes] for each in (figure, sizes)] == snapshot
 
 
 @pytest.mark.parametrize(("slowest", "together"), [(1.2, True), (1000, False)])
@@ -284,9 +264,9 @@ def test_a_profile_without_a_valid_trial_is_seen_to_be_missing(snapshot: Snapsho
 
 
 @pytest.mark.parametrize(
-    ("width", "count"), [pytest.param("column", 12, marks=pytest.mark.deep), ("page", 4)]
+    ("width", "count", "columns"), [pytest.param("column", 12, 2, marks=pytest.mark.deep), ("page", 4, 3)]
 )
-def test_up_to_twelve_profiles_fit(width: str, count: int) -> None:
+def test_up_to_twelve_profiles_fit(width: str, count: int, columns: int) -> None:
     every = {f"profile-{number}": 1 + 0.1 * number for number in range(count)}
     figure = drawn.rendered(told(profiles(every), width=width)[0])
     assert len(figure.axes) == count
@@ -294,13 +274,7 @@ def test_up_to_twelve_profiles_fit(width: str, count: int) -> None:
     assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
     assert min(axes.bbox.width for axes in figure.axes) / figure.dpi > 1.1
     numbered = [axes for axes in figure.axes if axes.xaxis.get_tick_params()["labelbottom"]]
-    assert len(numbered) == min({"column": 2, "page": 3}[width], count), "shared axes have their numbers once"
-
-
-def test_batch_sizes_have_panels_of_their_own(snapshot: SnapshotAssertion) -> None:
-    others = profiles({"wifi": 2}, batch_size=8), profiles({"lte": 3}, in_flight_asked="4")
-    figure = told(pd.concat([profiles({"wifi": 1}), *others]))[0]
-    assert [axes.get_title(loc="left") for axes in figure.axes] == snapshot
+    assert len(numbered) == columns, "shared axes have their numbers once"
 
 
 def test_a_tick_at_the_bound_of_a_point_that_was_struck_off_is_explained() -> None:
