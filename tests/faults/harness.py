@@ -25,7 +25,7 @@ from pareto.sweep.plan import Effort, Plan, Trial
 from pareto.sweep.profile_files import load
 from pareto.trial.any_workers import AnyWorkers
 from pareto.trial.store import REDONE, Row, Store
-from tests.faults.table import AGAIN, FAILED, Fault
+from tests.faults.table import AGAIN, FAILED, INVALID, Fault
 
 NET = Path(__file__).with_name("net.py")
 LINK = load("none")
@@ -110,7 +110,8 @@ class Harness:
         else:
             assert struck.rebuilt == []
             reason = row["reason"]
-            assert row["status"] in (("failed",) if fault.then == FAILED else MEASURED), row
+            expected = {FAILED: ("failed",), INVALID: ("invalid",)}.get(fault.then, MEASURED)
+            assert row["status"] in expected, row
         assert fault.reason in reason, reason
         if fault.then in (AGAIN, FAILED):
             assert struck.noticed_s is not None

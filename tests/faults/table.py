@@ -6,6 +6,7 @@ payload crosses. `then` is what becomes of the trial that was in flight:
 - AGAIN: the testbed is built again, and the trial done again; its row is measured.
 - FAILED: its row says why, and the next trial is measured. A resume does it again.
 - HARMLESS: nothing is noticed.
+- INVALID: it is measured, and its row says why it does not count.
 - ENDED: the run ends, without a traceback; what it measured is kept, and a resume does the rest.
 """
 
@@ -15,8 +16,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
-AGAIN, FAILED, HARMLESS, ENDED = "again", "failed", "harmless", "ended"
+AGAIN, FAILED, HARMLESS, INVALID, ENDED = "again", "failed", "harmless", "invalid", "ended"
 KILLED = "killed by signal 9"
+SEALED = "tcp:tls", "tcp:4:tls"
+"""Encrypted backends."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,32 @@ def _workers() -> Iterator[Fault]:
     yield Fault("SIGSTOP", "the monitor of edge", FAILED, silent, within_s=60)
 
 
+def _peers() -> Iterator[Fault]:
+    """What a peer does on the tcp backend's connections; each in either direction, on one connection or several."""
+    breaks = "{} in mid-header", "half a frame then {}"
+    broken = [how.format(end) for how, end in product(breaks, ("reset", "closed"))]
+    lying = "one byte less", "one byte more", "a length of 2^62"
+    other = "another magic", "another version", "another kind", "another dtype", "another rank", "garbage"
+    of_reply = "another number", "8 stages", "NaN seconds", "infinite seconds"
+    for way, backend in product(("a request", "a reply"), ("tcp", "tcp:4")):
+        for what in (*broken, *lying, *other, "twice"):
+            yield Fault(what, way, FAILED, "edge: ", backend=backend, within_s=8)
+        for what in of_reply if way == "a reply" else ("another fingerprint",):
+            yield Fault(what, way, FAILED, "edge: ", backend=backend)
+        for what in ("NaN", "a number a million times as large"):
+            yield Fault(what, way, INVALID, "output differs", backend=backend)
+        yield Fault("byte by byte", way, HARMLESS, backend=backend)
+        yield Fault("half a frame then silence", way, FAILED, "edge", backend=backend, within_s=100)
+    for backend in ("tcp", "tcp:4"):
+        for what in ("closed", "reset"):
+            yield Fault(what, "a handshake", HARMLESS, "", "connect", backend, 15)
+        yield Fault("silence", "a handshake", FAILED, "timed out", "connect", backend, 15)  # not tried again
+    for way, backend in product(("a request", "a reply"), SEALED):
+        for what in ("one bit", "twice", "half a frame then closed"):
+            yield Fault(what, way, FAILED, "edge: ", backend=backend, within_s=8)
+    yield Fault("another nonce", "a handshake", FAILED, "edge: ", when="connect", within_s=15)
+
+
 def _driver() -> Iterator[Fault]:
     """What happens to the command itself, once some trials are measured. reason: in what it says last; where it was
     killed it says nothing."""
@@ -93,12 +122,19 @@ def _driver() -> Iterator[Fault]:
 
 TESTBED = tuple(_testbed())
 WORKERS = tuple(_workers())
+PEERS = tuple(_peers())
 DRIVER = tuple(_driver())
 
 GATE = (
     *("SIGKILL-the_builder-trial-tcp", "SIGHUP-the_sshd_of_edge-trial-tcp", "SIGKILL-the_relay-trial-tcp"),
     *("SIGKILL-the_sshd_of_edge-trial-tcp", "removed-the_namespace_of_edge-trial-tcp"),
-    "SIGKILL-the_monitor_of_edge-trial-tcp",
+    *("SIGKILL-the_monitor_of_edge-trial-tcp", "reset_in_mid-header-a_request-trial-tcp"),
+    *("half_a_frame_then_closed-a_reply-trial-tcp", "twice-a_request-trial-tcp", "NaN-a_reply-trial-tcp"),
+    *("one_byte_less-a_request-trial-tcp", "one_byte_more-a_reply-trial-tcp", "garbage-a_reply-trial-tcp"),
+    *("NaN_seconds-a_reply-trial-tcp", "another_version-a_request-trial-tcp"),
+    *("another_fingerprint-a_request-trial-tcp", "a_length_of_2^62-a_reply-trial-tcp:4"),
+    *("byte_by_byte-a_request-trial-tcp:4", "one_bit-a_reply-trial-tcp:tls"),
+    *("closed-a_handshake-connect-tcp", "another_nonce-a_handshake-connect-tcp"),
 )
 """Those that each change meets: one of each outcome. The others are deep; a killed worker and a killed driver are in
-tests/integration/test_sweep.py too, disks in tests/unit, and what a peer sends in tests/unit/backends."""
+tests/integration/test_sweep.py too, disks in tests/unit."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import socket
 import statistics
 import threading
@@ -170,22 +171,21 @@ def rate_bps(arrivals: list[wire.Arrival], from_s: float, to_s: float) -> float:
 
 
 def test_a_traces_rates_and_outage_are_seen(helper: Helper) -> None:
+    """By the gaps between arrivals, in their order: when a step was played is not read from a clock."""
     steps = (Step(0, 0.02, 2e6), Step(1, 0.02, 8e6), Step(2, 0.02, 0.0), Step(2.5, 0.02, 8e6))
     way = Direction(limit_bytes=8 * 1514, trace=Trace("test", 4.0, steps))
 
     helper.apply(egress=way.to_dict(), offset_s=0.0)
-    begin = helper.ask("stats", interface="data0")["position_s"]
     arrivals = wire.datagrams(2000, 0.00125, size=1514, wait_s=0.6)  # 9.7 Mbit/s for 2.5 s
-    slow = rate_bps(arrivals, 0.2 - begin, 1.0 - begin)
-    fast = rate_bps(arrivals, 1.15 - begin, 1.95 - begin)
-    silent = [each for each in arrivals if 2.1 < each.at_s + begin < 2.5]
-    after = min(each.at_s + begin for each in arrivals if each.at_s + begin > 2.5)
-    rates = f"{slow / 1e6:.3f} of 2, {fast / 1e6:.3f} of 8 Mbit/s"
-    print(f"trace: {rates}, {len(silent)} in the outage, {after:.3f} s")
+    gaps_s = [after.at_s - before.at_s for before, after in itertools.pairwise(arrivals)]
+    outage = gaps_s.index(max(gaps_s))
+    slow, fast = (
+        1514 * 8 / statistics.median(part) for part in (gaps_s[10:100], gaps_s[outage - 500 : outage - 10])
+    )
+    print(f"trace: {slow / 1e6:.3f} of 2, {fast / 1e6:.3f} of 8 Mbit/s, {gaps_s[outage]:.3f} s of outage")
     assert slow == pytest.approx(2e6, rel=0.05)
     assert fast == pytest.approx(8e6, rel=0.05)
-    assert len(silent) <= 2, "all that a change of tbf lets pass"
-    assert after == pytest.approx(2.52, abs=0.03)
+    assert gaps_s[outage] > 0.25, "half of it, as a step may be played late"
 
 
 def test_a_queue_follows_the_trace(helper: Helper) -> None:
