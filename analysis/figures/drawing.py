@@ -115,14 +115,12 @@ def told_apart(drawings: Sequence[Drawing]) -> list[Drawing]:
 def save(drawing: Drawing, folder: Path, widths: Sequence[str] = (PAGE,)) -> list[Path]:
     """The paths of the pictures in the formats of the chosen look, of the data and of the caption, which are written.
     Raises `Nothing`."""
-    from pareto.analysis.figures import layout
-
     *_, data, text = drawing.paths(folder, widths)
     pictures = []
     for width in widths:
         figure, words, frame = drawing.drawn(width)
         files.make(folder)
-        pictures += layout.save(figure, folder / drawing.stem(width), chosen().formats)
+        pictures += figure.save(folder / drawing.stem(width), chosen().formats)
     files.write_table(data, frame)
     files.write(text, f"{words}\n")
     return [*pictures, data, text]

@@ -60,6 +60,29 @@ class Printed(Figure):
         with styled(self.width):
             super().savefig(fname, **options)
 
+    def save(self, stem: Path, formats: Sequence[str]) -> list[Path]:
+        """The paths of `<stem>.<format>`, which are written: the same bytes for the same figure, in one layout."""
+        written, load = [], subset.load_font
+
+        def plain(*args: Any, **options: Any) -> Any:
+            """A font without ligatures and kerning, which a PDF has no use for and which take long to embed."""
+            font = load(*args, **options)
+            for table in {"GDEF", "GPOS", "GSUB", "kern"} & set(font.keys()):
+                del font[table]
+            return font
+
+        with styled(self.width):
+            self.settle()
+        subset.load_font = plain
+        try:
+            for name in formats:
+                made = io.BytesIO()
+                self.savefig(made, format=name, **_WRITTEN.get(name, {}))
+                written.append(files.write(stem.with_name(f"{stem.name}.{name}"), made.getvalue()))
+        finally:
+            subset.load_font = load
+        return written
+
 
 On = Printed | Axes | Sequence[Axes]
 """The place of a figure: a figure of its own, or axes of the caller's, as many as it has panels."""
@@ -72,30 +95,6 @@ def printed(draw: Callable[[Printed], Told], width: str = PAGE) -> tuple[Printed
         told = draw(figure)
         finish(figure, told)
     return figure, told
-
-
-def save(figure: Printed, stem: Path, formats: Sequence[str]) -> list[Path]:
-    """The paths of `<stem>.<format>`, which are written: the same bytes for the same figure, in one layout."""
-    written, load = [], subset.load_font
-
-    def plain(*args: Any, **options: Any) -> Any:
-        """A font without ligatures and kerning, which a PDF has no use for and which take long to embed."""
-        font = load(*args, **options)
-        for table in {"GDEF", "GPOS", "GSUB", "kern"} & set(font.keys()):
-            del font[table]
-        return font
-
-    with styled(figure.width):
-        figure.settle()
-    subset.load_font = plain
-    try:
-        for name in formats:
-            made = io.BytesIO()
-            figure.savefig(made, format=name, **_WRITTEN.get(name, {}))
-            written.append(files.write(stem.with_name(f"{stem.name}.{name}"), made.getvalue()))
-    finally:
-        subset.load_font = load
-    return written
 
 
 def _every(on: On) -> list[Axes]:

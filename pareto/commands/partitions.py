@@ -141,7 +141,6 @@ def points_table(outline: Outline, running: Sequence[Cost], proofs: Sequence[str
 
 def draw(outline: Outline, running: Sequence[Cost], folder: Path, caption: str) -> list[Path]:
     """Write the figure to partitions-<model>.pdf and .png in `folder`; returns their paths."""
-    from pareto.analysis.figures.layout import save
     from pareto.analysis.figures.look import USUAL
     from pareto.analysis.figures.point_figures import partitions_figure
     from pareto.analysis.naming import file_stem
@@ -149,7 +148,7 @@ def draw(outline: Outline, running: Sequence[Cost], folder: Path, caption: str) 
     stem = file_stem("partitions", outline.name)
     files.claim(folder, *(f"{stem}.{kind}" for kind in USUAL.formats))
     figure = partitions_figure(figure_rows(outline, running), outline.takes.nbytes, caption)
-    return save(figure, folder / stem, USUAL.formats)
+    return figure.save(folder / stem, USUAL.formats)
 
 
 def figure_rows(outline: Outline, running: Sequence[Cost]) -> pd.DataFrame:
