@@ -17,7 +17,7 @@ import pytest
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.analysis.figures import time_figures
+from pareto.analysis.figures import point_figures
 from pareto.analysis.figures.drawing import save
 from pareto.basics.escaping import markdown
 from pareto.commands.report import _joined, run_folders
@@ -258,7 +258,7 @@ def test_a_figure_that_cannot_be_drawn_is_one_line_and_ends_no_report(
     def no_height(*_: object, **__: object) -> None:
         raise ValueError("figure size must be positive\nnot -1")
 
-    monkeypatch.setattr(time_figures, "attribution", no_height)
+    monkeypatch.setattr(point_figures, "attribution", no_height)
     monkeypatch.setattr(threading, "active_count", lambda: 1 + threads)
     run = few(tmp_path)
     done = command("report", str(run), "--format", "pdf")

@@ -178,7 +178,7 @@ class _Transport:
             options.key_types = known_hosts.kinds(entries, list(options.key_types))
             transport.banner_timeout = patience_s
             transport.auth_timeout = AUTH_TIMEOUT_S
-            transport.start_client(timeout=patience_s)
+            transport.start_client(timeout=2 * patience_s)  # a banner that is late has words of its own
             if not transport.initial_kex_done:
                 raise TimeoutError
         except (OSError, EOFError, paramiko.SSHException) as error:
