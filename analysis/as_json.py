@@ -67,6 +67,8 @@ def of_report(findings: Findings, folder: Path) -> dict[str, Any]:
         "codecs": findings.paired_codecs,
         "engines": findings.paired_engines,
         "overhead": findings.overhead,
+        "loads": findings.loads,
+        "rates": findings.rates,
         "testbeds": findings.testbeds,
         "warnings": findings.warnings,
         "verdicts": [*findings.verdicts, *findings.codecs, *findings.engines],

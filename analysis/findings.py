@@ -18,7 +18,7 @@ from pareto.analysis.comparing.paired import COLUMNS, paired
 from pareto.analysis.comparing.sentences import rates, sides, start_up, verdicts
 from pareto.analysis.costs import allocators, overhead, tail_sentences, tails
 from pareto.analysis.figures.look import UNCERTAINTIES, USUAL, WIDTHS_IN, Look
-from pareto.analysis.fronts import answer, energy, quality
+from pareto.analysis.fronts import answer, energy, load, quality
 from pareto.analysis.fronts.cells import cells
 from pareto.analysis.fronts.front import fronts
 from pareto.analysis.fronts.objectives import DEFAULT, chosen
@@ -131,6 +131,8 @@ class Findings:
     paired_engines: pd.DataFrame = field(default_factory=partial(pd.DataFrame, columns=COLUMNS["engine"]))
     testbeds: pd.DataFrame = field(default_factory=partial(pd.DataFrame, columns=testbeds.COLUMNS))
     tails: pd.DataFrame = field(default_factory=partial(pd.DataFrame, columns=requests.COLUMNS))
+    loads: pd.DataFrame = field(default_factory=partial(pd.DataFrame, columns=load.COLUMNS))
+    rates: pd.DataFrame = field(default_factory=partial(pd.DataFrame, columns=load.SUSTAINED))
 
     @property
     def standing(self) -> str:
@@ -222,6 +224,7 @@ def find(
     with_codecs, with_engines = paired(rivals, "codec"), paired(rivals, "engine")
     delta_rates = bjontegaard.delta_rates(rows)
     slowest = tails(rows, trials, folders)
+    offered, sustained = load.loads(trials, folders), load.sustained(trials)
     one_machine = on_one_machine(manifests)
     remarks = [
         *[CHANCE] * bool(chance.any()),
@@ -247,6 +250,8 @@ def find(
         answers=[
             *answers(in_order, where, rows),
             *of_codecs(in_order),
+            *load.sentences(offered),
+            *load.rate_sentences(sustained),
         ],
         doubts=[
             *compared.faults(prediction),
@@ -254,6 +259,7 @@ def find(
             *stability.doubts(rows, drifts),
             *host_load.on_one_core(manifests),
             *host_load.beyond(rows, manifests),
+            *load.doubts(trials),
             *host_load.doubts(trials, stages, shared=one_machine),
             *(map(Doubt, told_apart) if is_doubt else ()),
         ],
@@ -289,6 +295,8 @@ def find(
         paired_engines=with_engines,
         testbeds=apart,
         tails=slowest,
+        loads=offered,
+        rates=sustained,
     )
 
 

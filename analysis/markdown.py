@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pareto.analysis.figures.shown import worth_showing
 from pareto.analysis.findings import Findings
 from pareto.analysis.runs.points import CONDITION
+from pareto.analysis.tables.load import load_tables
 from pareto.analysis.tables.report import MOST_ROWS, codecs_tables, overhead_tables, overview, testbeds_table
 from pareto.analysis.tables.table import Table
 from pareto.basics.escaping import markdown
@@ -20,6 +21,7 @@ def written(findings: Findings) -> str:
     asked, shown = (findings.objectives, findings.where), worth_showing(findings.front)
     names = ", ".join(run.folder.resolve().name for run in findings.runs)
     first = [overview(shown, *asked, simulated=findings.simulated)] if len(shown) else []
+    first += load_tables(findings.loads, findings.rates, len(findings.front))
     beds = testbeds_table(findings.runs, findings.trials, findings.testbeds)
     others: list[Table] = []
     if 0 < len(shown[CONDITION].drop_duplicates()) <= MOST_TABLES:

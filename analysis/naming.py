@@ -19,7 +19,7 @@ _TRANSPORT = re.compile(r"([^:]*)(?::([0-9]+|basic)(?![^:]))?(?::(tls)(?![^:]))?
 """As the harness declares them (`pareto.remote.backends.registry`); a test holds the two together."""
 NONE = USUAL["codec"]
 """The backend of a point where nothing crosses; and no codec."""
-IN_WORDS = {name: f"{name} {{}}" for name in ("codec", "engine", "allocator")} | {
+IN_WORDS = {name: f"{name} {{}}" for name in ("codec", "engine", "allocator", "load")} | {
     "in_flight_asked": "{} in flight",
     "prefetch_asked": "prefetch {}",
 }

@@ -37,6 +37,8 @@ TABLES = {
     "delta-rate.csv": "delta_rates",
     "testbeds.csv": "testbeds",
     "tails.csv": "tails",
+    "loads.csv": "loads",
+    "rates.csv": "rates",
 }
 """Files, and which of the findings each holds."""
 PAGE = "report.html"

@@ -10,15 +10,16 @@ import pandas as pd
 
 from pareto.analysis.figures.drawing import Drawing, Told, testbeds
 from pareto.analysis.findings import Findings, figure_name
+from pareto.analysis.naming import USUAL
 from pareto.analysis.runs.points import BUT_CODEC, CONDITION, competing
 from pareto.basics.escaping import short
 
 KINDS = (
     *("front", "fronts", "attribution", "tail", "best-map", "payload"),
-    *("paired", "paired-codecs", "paired-engines", "accuracy", "energy", "utilization", "link-asked"),
+    *("load", "paired", "paired-codecs", "paired-engines", "accuracy", "energy", "utilization", "link-asked"),
 )
 """The beginnings of the names of figures' and LaTeX tables' files."""
-ASKED = KINDS[6:]
+ASKED = KINDS[7:]
 """The kinds that only `--figures all` draws."""
 GONE = ("answer", "bound", "cuts", "pipelining", "predicted", "rate-quality")
 """Kinds that earlier versions drew: a new report takes them away."""
@@ -68,7 +69,7 @@ def _all(
     """Yield kind, name, and the function that draws it with its arguments."""
     from pareto.analysis import costs
     from pareto.analysis.figures import front_figures as fronts
-    from pareto.analysis.figures import map_figure, point_figures, reading_figures
+    from pareto.analysis.figures import load_figure, map_figure, point_figures, reading_figures
     from pareto.analysis.figures.style import Scheme
     from pareto.analysis.fronts import energy
 
@@ -106,6 +107,12 @@ def _all(
     for key, pairs in findings.paired_engines.groupby(over, dropna=False) if each else ():
         of = {"pairs": pairs, "rows": part_of(trials, key, over), "what": "engine", **same}
         yield "paired-engines", figure_name(pairs, findings.paired_engines), point_figures.paired, of
+    by = [column for column in BUT_CODEC if column != "load"]
+    for key, rows in (
+        shown.groupby(by, dropna=False) if each and front["load"].ne(USUAL["load"]).any() else ()
+    ):
+        of = {"rows": rows, "trials": part_of(findings.trials, key, by), **same}
+        yield "load", figure_name(rows, front), load_figure.under_load, of
     by = [column for column in BUT_CODEC if column != "netem"]
     for key, rows in shown.groupby(by, dropna=False):
         if rows["netem"].nunique() > 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from pareto.analysis.fronts import energy, quality
+from pareto.analysis.fronts import energy, load, quality
 from pareto.analysis.runs.points import (
     AT_WORK,
     CELL,
@@ -27,13 +27,14 @@ MEDIANS = [
     *("sequential_ips", "pipeline_gain", "busiest_utilization"),
     *("latency_p95_s", "loaded_latency_s", "loaded_latency_p95_s"),
     *("edge_s", "encode_s", "decode_s", "serialize_s", "network_s", "middle_s", "server_s"),
-    *("payload_bytes", "wire_bytes", "edge_rss_bytes", "edge_peak_rss_bytes"),
+    *("payload_bytes", "wire_bytes", "edge_rss_bytes", "edge_peak_rss_bytes", "goodput_ips"),
 ]
 ENERGIES, ACTIVES = (
     [f"{device}_{which}" for device in energy.DEVICES] for which in (energy.WHOLE, energy.ACTIVE)
 )
 WIRE = "wire_bytes_per_image"
-OF_CELL = (quality.LEVEL, WIRE)
+SUSTAINED = "sustained_ips"
+OF_CELL = (quality.LEVEL, WIRE, SUSTAINED)
 """Properties of a cell that no trial varies in: the same in each round and resample."""
 STEPS = ["bound_by", "busiest"]
 """Columns that name a step: that of most rounds."""
@@ -42,7 +43,7 @@ _IMAGES = ["top1_images", "agreement_images"]
 _FIGURES = [*_MEDIANS, *STEPS, "top1", *_IMAGES, *quality.MARKS.values()]
 NEEDED = [
     *dict.fromkeys([*TRIAL, *ROUND, "status", "point_name", STANDS_FOR, AT_WORK, SETTLED, *_FIGURES]),
-    *("controls", "controls_valid"),
+    *("controls", "controls_valid", *load.NEEDED),
 ]
 """The columns of trials that cells are made of, as far as trials have them."""
 EFFICIENCIES = {
@@ -97,6 +98,8 @@ def cells(trials: pd.DataFrame) -> pd.DataFrame:
     same = quality.is_none(rows["codec"]) | rows["payload_bytes"].eq(0)
     rows["wire_bytes"] = rows["wire_bytes"].mask(rows["wire_bytes"].isna() & same, rows["payload_bytes"])
     rows[WIRE] = rows["wire_bytes"] / rows["batch_size"]
+    found = load.sustained(trials).reindex(columns=[*CELL, SUSTAINED])
+    rows[SUSTAINED] = rows[CELL].merge(found, how="left")[SUSTAINED] if len(found) else np.nan
     rows = _with_spreads(quality.with_quality(rows), figures, of_ok)
     energy_of = np.full(len(rows), "", dtype=object)
     energy_j, active_j = np.full((2, len(rows)), np.nan)

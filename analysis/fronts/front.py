@@ -19,6 +19,7 @@ from pareto.analysis.fronts.cells import (
     OF_CELL,
     SPREADS,
     STEPS,
+    SUSTAINED,
     WIRE,
 )
 from pareto.analysis.fronts.draws import ALL, RESAMPLES, Draws, prepared
@@ -51,7 +52,7 @@ COLUMNS = [
     *("point_order", "point_name", "rounds", "excluded", "trials", "left_out"),
     *MEDIANS,
     *STEPS,
-    *("top1", "top1_images", *quality.COLUMNS, WIRE, *EFFICIENCIES),
+    *("top1", "top1_images", *quality.COLUMNS, WIRE, SUSTAINED, *EFFICIENCIES),
     *(name.format(end) for name in SPREADS.values() for end in ENDS),
     "outliers",
     *OF_FRONT,

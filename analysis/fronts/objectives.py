@@ -9,6 +9,7 @@ from pareto.protocol.errors import UserError
 
 _P95 = "95th percentile of the latency"
 _REQUESTS = "a trial needs 130 requests for it: --requests"
+_LOAD, _RATE = "requests that arrive by themselves: --load, --slo", "highest rates: --find-rate"
 _SENSORS = "energy sensors on all hosts"
 
 
@@ -40,6 +41,8 @@ OBJECTIVES = {
         Objective("accuracy", "accuracy_level", True, "", "accuracy"),
         Objective("edge-memory", "edge_peak_rss_bytes", False, "bytes", "peak memory of the edge"),
         Objective("edge-time", "edge_s", False, "s", "time on the edge"),
+        Objective("goodput", "goodput_ips", True, "images/s", "images in time", _LOAD),
+        Objective("sustained-rate", "sustained_ips", True, "images/s", "highest rate that holds", _RATE),
     )
 }
 DEFAULT = ("latency", "throughput")

@@ -28,6 +28,7 @@ from pareto.analysis.runs.manifest import section
 from pareto.analysis.runs.points import CONDITION, struck_off
 from pareto.analysis.runs.standing import stands, status_words
 from pareto.analysis.tables.compare import front_marks
+from pareto.analysis.tables.load import load_tables
 from pareto.analysis.tables.report import points, testbeds_table
 from pareto.analysis.tables.table import Column, by_backend, sureness
 from pareto.basics import files
@@ -92,6 +93,7 @@ def html(findings: Findings) -> str:
         bad=bad,
         some_count=bool(stands(bad).any()),
         testbed=testbeds(run.manifest for run in findings.runs),
+        loads=load_tables(findings.loads, findings.rates, tables.MOST_ROWS),
         testbeds=testbeds_table(findings.runs, findings.trials, findings.testbeds),
         commands=[*dict.fromkeys(command(sweep) for sweep in sweeps if sweep)],
         unrecorded=[run.folder.name for run, sweep in zip(findings.runs, sweeps, strict=True) if not sweep],

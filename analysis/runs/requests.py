@@ -6,7 +6,7 @@ import csv
 import io
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -31,6 +31,7 @@ RARE = ("latency_p95_s", "latency_p99_s")
 _ENDS = [name.replace("_s", f"_{end}_s") for name in RARE for end in ("low", "high")]
 COLUMNS = [*CELL, "trials", "without_requests", "requests", *QUANTILES, *_ENDS, "slowest_s", "slow"]
 READ = {"phase": pa.string(), "started_s": pa.float64(), "finished_s": pa.float64()}
+READ_OF_LOAD = {"phase": pa.string(), "scheduled_s": pa.float64(), "finished_s": pa.float64()}
 """The columns of a file that are read, and their types."""
 MOST_REQUESTS = 10_000_000
 """Requests of one trial at most: a small file may claim any number."""
@@ -122,6 +123,18 @@ def _named(where: Sequence[Path]) -> dict[str, Path]:
 
 def latencies_s(file: Path, phase: str = "latency", skipped: int = 0) -> Floats:
     """The latencies of a phase of a trial, but for its first `skipped` requests. Raises `UserError`."""
+    return _passed_s(file, READ, phase, skipped)
+
+
+def load_latencies_s(file: Path) -> Floats:
+    """The latencies of a trial's load phase, from when requests should have arrived; infinite for those that were
+    dropped. Raises `UserError`."""
+    served, dropped = (_passed_s(file, READ_OF_LOAD, phase) for phase in ("load", "dropped"))
+    return np.append(served, np.full(len(dropped), np.inf))
+
+
+def _passed_s(file: Path, columns: Mapping[str, pa.DataType], phase: str, skipped: int = 0) -> Floats:
+    """Seconds from the second column to the third one, of a phase; zeros for what was dropped, as it has no end."""
     try:
         # A trial's file is small: opening it costs more than reading it, and a dataset of them twice as much.
         content = files.read(file.parent.parent, file.parent.name, file.name, most_bytes=MOST_BYTES)
@@ -130,11 +143,14 @@ def latencies_s(file: Path, phase: str = "latency", skipped: int = 0) -> Floats:
         size = sum(about.row_group(number).total_byte_size for number in range(about.num_row_groups))
         if about.num_rows > MOST_REQUESTS or size > MOST_BYTES:
             raise ValueError(f"it says that it has {about.num_rows} requests")
-        rows = source.read(list(READ), use_threads=False)
-        if (types := rows.schema.types) != list(READ.values()):
+        rows = source.read(list(columns), use_threads=False)
+        if (types := rows.schema.types) != list(columns.values()):
             raise ValueError(f"its columns are of the types {', '.join(map(str, types))}")
         rows = rows.filter(compute.equal(rows["phase"], phase))
-        passed_s = compute.subtract(rows["finished_s"], rows["started_s"]).slice(skipped).drop_null()
+        if phase == "dropped":
+            return np.zeros(len(rows))
+        _, began, ended = columns
+        passed_s = compute.subtract(rows[ended], rows[began]).slice(skipped).drop_null()
     except (pa.ArrowException, KeyError, OSError, ValueError) as error:
         raise UserError(f"{file}: not a file of requests: {short(str(error))}") from error
     values = np.asarray(passed_s.to_numpy(), dtype=float)

@@ -17,7 +17,7 @@ from pareto.basics.escaping import short
 
 CELL = (
     *("model", "point", "backend", "netem", "batch_size"),
-    *("codec", "engine", "in_flight_asked", "prefetch_asked", "allocator"),
+    *("codec", "engine", "in_flight_asked", "prefetch_asked", "allocator", "load"),
 )
 """The columns that say which cell a row is of."""
 USUAL = {
@@ -26,6 +26,7 @@ USUAL = {
     "in_flight_asked": "auto",
     "prefetch_asked": "0",
     "allocator": "tuned",
+    "load": "none",
 }
 """The factors of a trial, and what it did that says nothing of one: this goes without saying."""
 LETTERS = {"batch_size": "b", **dict.fromkeys(USUAL, ""), "in_flight_asked": "d", "prefetch_asked": "p"}
@@ -85,13 +86,15 @@ class Table:
 TRIALS = Table(
     "trials.csv",
     """
-    run model point point_name backend netem batch_size codec engine in_flight_asked prefetch_asked allocator
+    run model point point_name backend netem batch_size codec engine in_flight_asked prefetch_asked allocator load
     round testbed stands_for status reason
     latency_s latency_p95_s edge_s encode_s decode_s serialize_s network_s middle_s server_s
     edge_slowdown server_slowdown latency_bound_s
     throughput_ips throughput_bound_ips bound_by in_flight prefetch
     probed_latency_bound_s probed_throughput_bound_ips busiest busiest_utilization
     loaded_latency_s loaded_latency_p95_s sequential_ips pipeline_gain
+    offered_ips load_requests lateness_s load_fault load_latency_s load_latency_p95_s load_latency_p99_s
+    completed_ips stability dropped_requests slo missed_requests goodput_ips independent_requests
     payload_bytes result_bytes wire_bytes latency_requests throughput_requests
     max_abs_error top1 top1_images agreement agreement_images output_error mean_iou map50
     changed_images wrong_images
@@ -111,7 +114,7 @@ TRIALS = Table(
 STAGES = Table(
     "stages.csv",
     """
-    run model point backend netem batch_size codec engine in_flight_asked prefetch_asked allocator
+    run model point backend netem batch_size codec engine in_flight_asked prefetch_asked allocator load
     round testbed position host first_unit last_unit
     compute_s best_s baseline_s slowdown utilization bubble_s payload_bytes transfer_s return_s
     cpu_percent rss_bytes peak_rss_bytes weights_bytes encode_s decode_s wire_bytes engine_s
@@ -129,7 +132,7 @@ LINKS = Table(
 STRUCK = Table(
     "struck.csv",
     """
-    run model point point_name backend netem batch_size codec engine in_flight_asked prefetch_asked allocator
+    run model point point_name backend netem batch_size codec engine in_flight_asked prefetch_asked allocator load
     round how latency_s throughput_ips payload_bytes by_point by_backend probability
     """,
 )
@@ -150,7 +153,7 @@ CODECS = Table(
 )
 REQUESTS = Table(
     "requests/",
-    "phase started_s finished_s edge_s serialize_s server_s middle_s encode_s decode_s wire_bytes",
+    "phase scheduled_s started_s finished_s edge_s serialize_s server_s middle_s encode_s decode_s wire_bytes",
     {"phase": Kind.NAME, "middle_s": Kind.NUMBERS},
 )
 DEVICES = Table(
@@ -166,18 +169,19 @@ PROFILE_TABLES = (PROFILE, BACKENDS, CODECS)
 TABLES = (TRIALS, STAGES, LINKS, STRUCK, *PROFILE_TABLES, REQUESTS, DEVICES)
 _NOT_NUMBERS = {
     Kind.NAME: """
-        run model point point_name backend netem codec engine in_flight_asked prefetch_asked allocator testbed
-        stands_for status bound_by busiest secure congestion edge_throttled server_throttled full_cores started_at
-        host throttled at link trial when verdict how by_point by_backend device unit_name
+        run model point point_name backend netem codec engine in_flight_asked prefetch_asked allocator load testbed
+        stands_for status slo stability bound_by busiest secure congestion edge_throttled server_throttled full_cores
+        started_at host throttled at link trial when verdict how by_point by_backend device unit_name
     """,
-    Kind.FREE: "reason changed_images wrong_images",
+    Kind.FREE: "reason changed_images wrong_images load_fault",
     Kind.WHOLE: "batch_size round position threads unit",
     Kind.POSITIVE: """
         latency_s latency_p95_s edge_slowdown server_slowdown throughput_ips throughput_bound_ips in_flight
         probed_throughput_bound_ips loaded_latency_s loaded_latency_p95_s sequential_ips pipeline_gain slowdown
-        cpu trip_s
+        offered_ips load_latency_s load_latency_p95_s load_latency_p99_s cpu trip_s
     """,
     Kind.NOT_NEGATIVE: """
+        completed_ips goodput_ips load_requests dropped_requests missed_requests independent_requests lateness_s
         edge_s encode_s decode_s serialize_s middle_s server_s latency_bound_s probed_latency_bound_s
         payload_bytes result_bytes wire_bytes top1 top1_images agreement agreement_images output_error mean_iou
         map50 rtt_s rate_bps edge_energy_j server_energy_j first_unit last_unit compute_s best_s baseline_s
@@ -227,7 +231,11 @@ def cell_name(row: Mapping[str, Any]) -> str:
     point = "+".join(f"{int(cut):02d}" for cut in row["point"].split("+"))
     # Not every system takes a colon in the name of a file.
     sent = f"{row['backend']}{unusual('codec', 'engine')}".replace(":", ".")
-    deep = unusual("in_flight_asked", "prefetch_asked", "allocator")
+    deep = (
+        unusual("in_flight_asked", "prefetch_asked", "allocator", "load")
+        .replace(":", ".")
+        .replace("/", "-per-")
+    )
     return f"{row['model']}-k{point}-{sent}-{row['netem']}-b{row['batch_size']}{deep}"
 
 

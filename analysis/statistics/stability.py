@@ -219,8 +219,8 @@ def certainty(front: pd.DataFrame, within: float) -> Certainty:
         unsure=int(unsure.sum()),
         widest=widest,
         conditions=frozenset(
-            (model, netem, int(batch), *factors, int(ahead), allocator)
-            for model, netem, batch, *factors, ahead, allocator in keys
+            (model, netem, int(batch), codec, engine, depth, int(ahead), *others)
+            for model, netem, batch, codec, engine, depth, ahead, *others in keys
         ),
         lost=tuple(map(name, front[is_lost].to_dict("records"))),
         mostly_invalid=tuple(map(name, front[is_invalid].to_dict("records"))),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -143,12 +143,7 @@ def overview(
     """
     measured = front[front["rounds"] > 0]
     allowed = measured[measured["feasible"].astype(bool)]
-    apart = [name for name in CONDITION if front[name].nunique(dropna=False) > 1]
-    same = {name: "" if name in apart else value for name, value in front.iloc[0][CONDITION].items()}
-    where_to, size = f" at {same['netem']}" * bool(same["netem"]), f"batch size {same['batch_size']}"
-    parts = [f"{same['model'] or 'several models'}{where_to}", size * bool(same["batch_size"])]
-    title = ", ".join(filter(None, [*parts, *unusual(same), str(same["setup"])]))
-    title = title if apart else condition_title(same)
+    title, apart = sameness(front)
     if allowed.empty:
         return Table(f"{title}: {why_empty(front, objectives, where)}")
     shown, which = chosen_points(allowed, most)
@@ -161,7 +156,7 @@ def overview(
     }
     made = points(shown)
     known = {name: made[name] for name, is_wanted in wanted.items() if is_wanted}
-    columns = _fitting(_condition_columns(shown, apart) | known)
+    columns = fitting(condition_columns(shown, apart) | known)
     has_front, unsure = bool(allowed["on_front"].any()), allowed["probability_all"].isna().all()
     # Where nothing crosses, a cell stands for several codecs, and its trials are in the row of each.
     left_out = int(each_once(front)["left_out"].sum())
@@ -182,6 +177,16 @@ def overview(
     }
     groups = starts(shown["at"]) if apart and len(shown) > shown["at"].nunique() else []
     return Table(title, columns.values(), notes, groups)
+
+
+def sameness(rows: pd.DataFrame) -> tuple[str, list[str]]:
+    """The title that says what is the same for all rows, and the columns of `CONDITION` in which they differ."""
+    apart = [name for name in CONDITION if rows[name].nunique(dropna=False) > 1]
+    same = {name: "" if name in apart else value for name, value in rows.iloc[0][CONDITION].items()}
+    where_to, size = f" at {same['netem']}" * bool(same["netem"]), f"batch size {same['batch_size']}"
+    parts = [f"{same['model'] or 'several models'}{where_to}", size * bool(same["batch_size"])]
+    title = ", ".join(filter(None, [*parts, *unusual(same), str(same["setup"])]))
+    return title if apart else condition_title(same), apart
 
 
 def codecs_tables(front: pd.DataFrame, objectives: Sequence[str] = DEFAULT, where: str = "") -> list[Table]:
@@ -255,7 +260,7 @@ def chosen_points(rows: pd.DataFrame, most: int = MOST_ROWS) -> tuple[pd.DataFra
     return ordered[kept], ": those on a front, the fastest, and the whole model on either host"
 
 
-def _condition_columns(rows: pd.DataFrame, apart: Sequence[str]) -> dict[str, Column]:
+def condition_columns(rows: pd.DataFrame, apart: Sequence[str]) -> dict[str, Column]:
     """A column for each thing that conditions differ in, written where it changes."""
     made = {}
     for place, name in enumerate(apart):
@@ -268,10 +273,10 @@ def _condition_columns(rows: pd.DataFrame, apart: Sequence[str]) -> dict[str, Co
     return made
 
 
-def _fitting(columns: dict[str, Column]) -> dict[str, Column]:
+def fitting(columns: dict[str, Column], give_way: Iterable[Sequence[str]] = _GIVE_WAY) -> dict[str, Column]:
     """The columns that say something, without those that give way where a line has no room for all."""
     columns = {name: column for name, column in columns.items() if column.says_something}
-    for names in _GIVE_WAY:
+    for names in give_way:
         widths = [min(column.width, NAME if name == "name" else WIDTH) for name, column in columns.items()]
         if sum(widths) + len(widths) < WIDTH:
             break

@@ -181,6 +181,7 @@ def _show(console: Console, findings: Findings) -> None:
     from pareto.analysis.figures.shown import worth_showing
     from pareto.analysis.reporting import TEXT
     from pareto.analysis.statistics.doubt import cures
+    from pareto.analysis.tables.load import load_tables
     from pareto.analysis.tables.report import overview
     from pareto.basics.console import ANSWER
 
@@ -194,6 +195,9 @@ def _show(console: Console, findings: Findings) -> None:
     if shown["rounds"].any():
         console.print()
         console.print(overview(shown, findings.objectives, findings.where, simulated=findings.simulated))
+    for table in load_tables(findings.loads, findings.rates):
+        console.print()
+        console.print(table)
     for line in findings.remarks:
         console.print(line)
     heads = [doubt.head for doubt in findings.doubts[:MOST_LINES]]

@@ -16,6 +16,7 @@ from pareto.commands import report
 from pareto.driver import screen
 from pareto.driver.job import Job
 from pareto.driver.manifest import check_same, new_manifest, resume_command
+from pareto.driver.rates import Rates
 from pareto.driver.runner import Aborted
 from pareto.driver.session import measure
 from pareto.driver.stop import Rounds, Stopping, known
@@ -103,13 +104,18 @@ def _search(job: Job, store: Store | None) -> Searching:
 
 
 def _stopping(job: Job, store: Store, planned: Plan, search: Searching | None) -> Stopping:
-    grows = job.sweep.until is not None or job.sweep.budget is not None
-    source = search or Rounds(
-        planned,
-        plan.last_rounds(job.sweep, job.facts, job.networks, store.done()),
-        lambda numbers: plan.further(job.sweep, job.facts, job.networks, numbers, store.done()),
-        (lambda: -(-job.tally.at_once // (len(job.facts) * len(job.networks)))) if grows else None,
-    )
+    of = job.sweep, job.facts, job.networks
+    if job.sweep.find_rate is not None:
+        source: Rounds | Searching = Rates(*of, store)
+    else:
+        source = search or Rounds(
+            planned,
+            plan.last_rounds(*of, store.done()),
+            lambda numbers: plan.further(*of, numbers, store.done()),
+            (lambda: -(-job.tally.at_once // (len(job.facts) * len(job.networks))))
+            if job.sweep.grows
+            else None,
+        )
     look = partial(known, store.folder)
     return Stopping(job.sweep, source, look, job.tally, job.began, job.console.print, job.now)
 
@@ -126,7 +132,7 @@ def _measured(
         else:
             measure(job, store, planned, stopping, search)
     except KeyboardInterrupt:
-        is_all = job.sweep.until is job.sweep.budget is None and search is None
+        is_all = not job.sweep.grows and search is None
         of = f" of {len(planned.trials)}" if is_all else ""
         job.console.print(f"interrupted: {job.tally.trials}{of} trials are kept")
         return 130, True

@@ -265,7 +265,8 @@ class Runner:
                 idle_s = self.workers.idle_crossing_s(links[0][0], crossings[0])
                 self.tally.probing += self.now() - began
         limits = self.sweep.slowdown, self.sweep.others, tolerance
-        row = trial_row(cell, crossings, result, probes, samples, *limits, idle_s)
+        phase = self.sweep.level, self.sweep.edge_cpu < 1
+        row = trial_row(cell, crossings, result, probes, samples, *limits, idle_s, *phase)
         row["link_seed"] = link_seed
         dropped = [(was.dropped, now.dropped) for was, now in zip(begun, ended, strict=True)]
         if dropped and all(was is not None and now is not None for was, now in dropped):

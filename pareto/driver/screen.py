@@ -14,6 +14,7 @@ from rich.table import Column, Table
 
 from pareto.analysis.naming import count, some
 from pareto.analysis.statistics.samples import needed
+from pareto.driver.rates import FEW, MOST_STEPS, WITHIN
 from pareto.driver.runner import Tally
 from pareto.hosts.host import TcpSettings, chain, gpus_in_words
 from pareto.partitions.allocator import TUNED
@@ -24,7 +25,7 @@ from pareto.remote.codecs.registry import NONE
 from pareto.remote.link import probe
 from pareto.remote.link.profile import describe
 from pareto.remote.link.units import minutes
-from pareto.sweep import dataset_names
+from pareto.sweep import dataset_names, load
 from pareto.sweep.cell import Cell
 from pareto.sweep.networks import Networks
 from pareto.sweep.plan import CLEARLY, ModelFacts, Models, Plan, of_links, reach
@@ -73,6 +74,7 @@ def plan(
         ("in flight", sweep.depths, AUTO),
         ("decoded ahead", sweep.prefetch, 0),
         ("allocators", sweep.allocators, TUNED),
+        ("loads", tuple(sweep.loading), load.NONE),
     ):
         if values != (usual,):
             table.add_row(title, ", ".join(map(str, values)))
@@ -95,7 +97,7 @@ def plan(
     if plan.trials and (sweep.requests or sweep.phase):
         table.add_row("phases", _phases(sweep, plan))
     cells, rounds = {trial.cell for trial in plan.trials}, {trial.round for trial in plan.trials}
-    grows = sweep.until is not None or sweep.budget is not None
+    grows = sweep.grows
     which = f"{len(rounds)} of {count(sweep.rounds, 'round')}{' to begin with' if grows else ''}"
     if rounds and max(rounds) > sweep.rounds:
         which = f"what is left of round{'s' if len(rounds) > 1 else ''} {', '.join(map(str, sorted(rounds)))}"
@@ -259,6 +261,8 @@ def _phases(sweep: Sweep, plan: Plan) -> str:
 
 def _ending(sweep: Sweep) -> str:
     """The words for how long rounds are added."""
+    if sweep.find_rate is not None:
+        return f"at other rates, until the highest is known within {WITHIN:.0%}: {FEW} to {MOST_STEPS} rounds a cell"
     until, budget = sweep.until, sweep.budget
     sure = "" if until is None else f"until the points that may be on a front are within ±{100 * until:.3g} %"
     spent = f"as long as it is foreseen to end within {minutes(budget)} of this start" if budget else ""
@@ -276,7 +280,7 @@ def _tcp(tcp: TcpSettings) -> str:
 
 _APART = (
     *(("codec", NONE, ""), ("engine", EAGER, ""), ("batch_size", "1", "b"), ("in_flight_asked", AUTO, "d")),
-    *(("prefetch_asked", "0", "p"), ("allocator", TUNED, "allocator ")),
+    *(("prefetch_asked", "0", "p"), ("allocator", TUNED, "allocator "), ("load", load.NONE, "at ")),
 )
 
 

@@ -53,7 +53,7 @@ def measure(
     with ExitStack() as ending, closing(job.testbed()) as bed:
         session = session_begin(bed, job.sweep.testbed_name)
         workers = job.workers(bed, len(store.manifest()["sessions"]))
-        grows = search is None and (job.sweep.until is not None or job.sweep.budget is not None)
+        grows = search is None and job.sweep.grows
         progress = Display(job.console, expected, shares_machine=bed.is_local, grows=grows)
         with closing(workers), progress:
             import pyarrow.parquet  # noqa: F401  (while the workers start, not in the first trial)

@@ -26,9 +26,9 @@ from pareto.predict.strikes import Evidence, Prospects, Strikes, losses
 from pareto.sweep import plan
 from pareto.sweep.cell import Cell
 
-Group = tuple[str, str, int, str, str, int, str]
+Group = tuple[str, str, int, str, str, int, str, str]
 """The values shared by all cells that are searched together: a condition but for the codec."""
-NAMES = ("model", "netem", "batch_size", "engine", "in_flight_asked", "prefetch_asked", "allocator")
+NAMES = ("model", "netem", "batch_size", "engine", "in_flight_asked", "prefetch_asked", "allocator", "load")
 """The columns of a group's values."""
 OBJECTIVES = {"latency": "latency_s", "throughput": "throughput_ips"}
 MOVED = 0.5

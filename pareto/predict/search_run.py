@@ -55,7 +55,7 @@ class Searching:
         """store: None as long as there is none. profiles: of a search, by model; those that it lacks it gets later
         (`learn`)."""
         self._sweep, self._models, self._networks, self.store = sweep, models, networks, store
-        self._grows = sweep.until is not None or sweep.budget is not None
+        self._grows = sweep.grows
         every = plan.cells(sweep, models, networks)
         self.conditions = list(dict.fromkeys(condition for cell in every for condition in cell.conditions))
         self._cells: dict[Group, list[Cell]] = {}

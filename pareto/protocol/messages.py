@@ -24,8 +24,8 @@ MAX_S = 86_400.0
 """Seconds. Beyond a day, what a peer reports as a duration is nonsense."""
 MAX_STAGES = 7
 """Later stages that a request can pass: a chain has eight hosts at most."""
-MAX_REQUESTS = 3 * MOST_REQUESTS
-"""Requests of a trial: both phases, and those that fill the steps."""
+MAX_REQUESTS = 4 * MOST_REQUESTS
+"""Requests of a trial: its phases, and those that fill the steps."""
 MOST_FILE_BYTES = 64 << 20
 
 Finite = Annotated[float, Bounds(-1e15, 1e15)]

@@ -38,6 +38,14 @@ class Length:
 
 
 @dataclass
+class Arrivals:
+    """When requests arrive, in seconds from the start of a phase. queue: how many may wait; more are dropped."""
+
+    at_s: Annotated[list[Seconds], Bounds(1, MAX_REQUESTS)]
+    queue: Count
+
+
+@dataclass
 class Requests(Columns):
     """Every request of a phase, a column each. stages_s: of the hosts behind the edge, in the order of the chain."""
 
@@ -54,9 +62,38 @@ class Requests(Columns):
 
 
 @dataclass
+class Served(Requests):
+    """Requests that arrived by themselves. scheduled_s: when each should have arrived; `started_s` is when the edge
+    took it."""
+
+    scheduled_s: list[Seconds]
+
+
+@dataclass
+class Offered:
+    """The phase in which requests arrive. dropped_s: when those should have arrived that found the queue full. late_s:
+    by how much every arrival came later than it should have."""
+
+    requests: Served
+    dropped_s: list[Seconds]
+    late_s: list[Seconds]
+
+
+@dataclass
 class Phases:
     latency: Requests
     throughput: Requests
+    load: Offered | None = None
+
+    @property
+    def made(self) -> int:
+        """How many requests `throughput` has."""
+        return len(self.throughput.started_s)
+
+    @property
+    def served(self) -> int:
+        """How many requests of `load` were served."""
+        return 0 if self.load is None else len(self.load.requests.started_s)
 
 
 @dataclass
@@ -75,7 +112,7 @@ class TcpConnection:
 
 @dataclass
 class Coded(Columns):
-    """The work of a host's codec for each request of both phases, in order: the latency phase's come first. decode_s:
+    """The work of a host's codec for each request of all phases, in order: the latency phase's come first. decode_s:
     on what came, or on a request's file; encode_s: on what it sent, of `wire_bytes`."""
 
     decode_s: Annotated[list[Seconds], Bounds(1, MAX_REQUESTS)]
@@ -184,7 +221,7 @@ class RunTrial(Request[TrialReport | WrongOutput], op="trial"):
 
     in_flight: requests of the throughput phase; None: as many as keep the slowest step busy. transfer_s: what the
     slowest link needs at least for a payload or a result. prefetch: how many requests to decode ahead in the throughput
-    phase, if the edge decodes. is_watched: whether to report `Progress` meanwhile.
+    phase, if the edge decodes. is_watched: whether to report `Progress` meanwhile. arrivals: of a third phase.
     """
 
     split: Split
@@ -197,6 +234,7 @@ class RunTrial(Request[TrialReport | WrongOutput], op="trial"):
     in_flight: Positive | None
     prefetch: Prefetch = 0
     is_watched: bool = False
+    arrivals: Arrivals | None = None
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,8 +11,10 @@ from statistics import fmean
 import numpy as np
 
 from pareto.protocol.pace import in_bursts, one_by_one
+from pareto.protocol.trial_messages import Arrivals
 from pareto.remote.link.probe import GOODPUT, Span, delay_range_s
 from pareto.remote.link.profile import Direction
+from pareto.remote.worker.open_loop import Offered
 from pareto.remote.worker.phases import Phase, Sample
 from pareto.simulated.world import Floats, LinkTruth, World
 from pareto.sweep.bounds import Crossing
@@ -100,25 +103,35 @@ class RequestPath:
     def in_flight(self, length: Length, depth: int, pace_s: float, origin_s: float) -> Phase:
         """The requests of a throughput phase with `depth` in flight, as many as `phases.throughput` makes."""
         _, count = in_bursts(length[0], min(length[1], self.most * pace_s), pace_s, depth)
-        factors, worked, delays = self._drawn(count)
-        ways = [
-            (np.full(count, way.busy_s), delay)
-            for way, delay in zip((*self.out, *reversed(self.back)), delays, strict=True)
-        ]
-        out, back = ways[: len(self.out)], ways[len(self.out) :]
-        stages = [(each, np.zeros(count)) for each in worked]
-        steps = [stages[0], *itertools.chain(*zip(out, stages[1:], strict=True)), *back]
-        busy, after = (np.array(each) for each in zip(*steps, strict=True))
-        free = [0.0] * len(steps)
+        factors, worked, steps = self._steps(count)
+        free = [0.0] * len(steps[0][0])
         began, finished = list[float](), list[float]()
-        for number, (busy_s, after_s) in enumerate(zip(busy.T.tolist(), after.T.tolist(), strict=True)):
-            started = at = max(free[0], finished[number - depth] if number >= depth else 0.0)
-            for step, (takes, then) in enumerate(zip(busy_s, after_s, strict=True)):
-                free[step] = at = max(at, free[step]) + takes
-                at += then
+        for number, of_request in enumerate(steps):
+            started, ended = _through(finished[number - depth] if number >= depth else 0.0, free, *of_request)
             began.append(started)
-            finished.append(max([at + self.overhead_s, *finished[-1:]]))  # replies come in order
+            finished.append(max([ended + self.overhead_s, *finished[-1:]]))  # replies come in order
         return Phase(origin_s, self._samples(began, finished, factors, worked), [], depth)
+
+    def arriving(self, arrivals: Arrivals, depth: int, origin_s: float) -> Offered:
+        """The requests of a load phase, as `open_loop.offered` makes them: with a queue before the edge."""
+        count = len(arrivals.at_s)
+        factors, worked, steps = self._steps(count)
+        free = [0.0] * len(steps[0][0])
+        began, finished, taken = list[float](), list[float](), list[int]()
+        for number, at_s in enumerate(arrivals.at_s):
+            waiting = len(began) - bisect.bisect_right(began, at_s)
+            if waiting >= arrivals.queue:
+                continue
+            before = finished[len(began) - depth] if len(began) >= depth else 0.0
+            started, ended = _through(max(at_s, before), free, *steps[number])
+            taken.append(number)
+            began.append(started)
+            finished.append(max([ended + self.overhead_s, *finished[-1:]]))
+        samples = self._samples(began, finished, factors[:, taken], worked[:, taken])
+        at = arrivals.at_s
+        dropped_s = [at[number] for number in sorted({*range(count)}.difference(taken))]
+        phase = Phase(origin_s, samples, [], depth)
+        return Offered(phase, [at[number] for number in taken], dropped_s, [0.0] * count)
 
     def _samples(
         self, began: Sequence[float], finished: Sequence[float], factors: Floats, worked: Floats
@@ -134,6 +147,20 @@ class RequestPath:
             for start, end, factor, later in columns
         ]
 
+    def _steps(self, count: int) -> tuple[Floats, Floats, list[tuple[list[float], list[float]]]]:
+        """As of `_drawn`, factors and seconds of the hosts; and of each request the seconds that it occupies each step
+        of the pipeline, and those that pass after each."""
+        factors, worked, delays = self._drawn(count)
+        ways = [
+            (np.full(count, way.busy_s), delay)
+            for way, delay in zip((*self.out, *reversed(self.back)), delays, strict=True)
+        ]
+        out, back = ways[: len(self.out)], ways[len(self.out) :]
+        stages = [(each, np.zeros(count)) for each in worked]
+        steps = [stages[0], *itertools.chain(*zip(out, stages[1:], strict=True)), *back]
+        busy, after = (np.array(each) for each in zip(*steps, strict=True))
+        return factors, worked, [*zip(busy.T.tolist(), after.T.tolist(), strict=True)]
+
     def _drawn(self, count: int) -> tuple[Floats, Floats, Floats]:
         """For so many requests: how many times as long as usual each host takes, its seconds, and each way's delay."""
         factors = self.noise.factors(self.draws, self.noise.request, (len(self.hosts), count))
@@ -141,3 +168,15 @@ class RequestPath:
         least, most = np.array([way.delay_s for way in ways]).reshape(-1, 2).T[:, :, np.newaxis]
         delays = least + (most - least) * self.draws.random((len(ways), count))
         return factors, factors * np.array([host.seconds for host in self.hosts])[:, np.newaxis], delays
+
+
+def _through(
+    from_s: float, free_s: list[float], busy_s: Sequence[float], after_s: Sequence[float]
+) -> tuple[float, float]:
+    """When a request is begun that may be from a time on, and when its last step is over. free_s: when each step is
+    free again, which this changes. busy_s, after_s: how long it occupies each, and is then on its way."""
+    started = at = max(free_s[0], from_s)
+    for step, (takes, then) in enumerate(zip(busy_s, after_s, strict=True)):
+        free_s[step] = at = max(at, free_s[step]) + takes
+        at += then
+    return started, at

@@ -32,6 +32,7 @@ from pareto.remote.codecs.registry import NONE
 from pareto.remote.link import probe
 from pareto.remote.link.profile import Profile
 from pareto.remote.worker import phases, served
+from pareto.remote.worker.open_loop import Offered
 from pareto.remote.worker.trial import figures, pacing
 from pareto.simulated import codecs
 from pareto.simulated.requests import RequestPath, Work
@@ -229,8 +230,12 @@ class SimulatedWorkers(AnyWorkers):
         depth, pace_s = pacing(lone, path.slowest_way_s, asked)
         many = path.in_flight(trial.effort.throughput, depth, pace_s, self._clock())
         self._clock.jump(many.samples[-1].finished_s)
+        load = None
+        if trial.arrivals is not None:
+            load = path.arriving(trial.arrivals, depth, self._clock())
+            self._clock.jump(max(trial.arrivals.at_s[-1], load.phase.samples[-1].finished_s))
         alone_s = [work.compute_s for work in alone]
-        result = self._result(cell, path, lone, many, began, alone_s)
+        result = self._result(cell, path, lone, many, load, began, alone_s)
         self._clock.jump(pace.alone_s(alone_s) + OVERHEAD_S)
         return result
 
@@ -240,12 +245,14 @@ class SimulatedWorkers(AnyWorkers):
         path: RequestPath,
         lone: phases.Phase,
         many: phases.Phase,
+        load: Offered | None,
         began: float,
         alone_s: Sequence[float],
     ) -> TrialResult:
         """The hosts' reports on these phases of a trial that began at `began`. alone_s: of each stage by itself."""
         crossed = path.crossings
-        requests, steady = len(lone.samples) + len(many.samples), phases.steady(many)[1:]
+        arrived = len(load.phase.samples) if load is not None else 0
+        requests, steady = len(lone.samples) + len(many.samples) + arrived, phases.steady(many)[1:]
         counted: list[dict[str, Any]] = [
             {
                 **_NOT_MEASURED,
@@ -258,7 +265,7 @@ class SimulatedWorkers(AnyWorkers):
             for of_host, coded_s, nbytes in zip(counted, path.coded, [*path.wire_bytes, 0], strict=False):
                 of_host["coded"] = Coded(*coded_s, [nbytes] * requests)
         edge = TrialReport(
-            **figures(lone, many, cell.batch_size),
+            **figures(lone, many, cell.batch_size, load),
             **counted[0],
             payload_bytes=crossed[0].payload_bytes if crossed else 0,
             result_bytes=crossed[0].result_bytes if crossed else 0,

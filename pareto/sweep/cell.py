@@ -9,17 +9,19 @@ from pareto.analysis.schema import cell_name
 from pareto.partitions.allocator import TUNED
 from pareto.partitions.engines import registry as engine_registry
 from pareto.remote.backends import registry
+from pareto.sweep import load
 from pareto.sweep.sweep import AUTO
 
-Condition = tuple[str, str, int, str, str, str, int, str]
+Condition = tuple[str, str, int, str, str, str, int, str, str]
 """The values shared by all points that are compared: model, network, batch size, codec, engine, requests in flight,
-those decoded ahead, and the hosts' allocators."""
+those decoded ahead, the hosts' allocators, and the load."""
 
 
 @dataclass(frozen=True)
 class Cell:
     """One combination to measure. cuts: for each link, how many units run before it. codec: at work there. prefetch:
-    requests to decode ahead. stands_for: the codecs of the sweep that come to the same there (`Codec.at`)."""
+    requests to decode ahead. load: of a third phase. stands_for: the codecs of the sweep that come to the same there
+    (`Codec.at`)."""
 
     model: str
     cuts: tuple[int, ...]
@@ -32,6 +34,7 @@ class Cell:
     in_flight: str = AUTO
     prefetch: int = 0
     allocator: str = TUNED
+    load: str = load.NONE
     stands_for: tuple[str, ...] = field(default=(), compare=False)
 
     @property
@@ -53,6 +56,7 @@ class Cell:
             "in_flight_asked": self.in_flight,
             "prefetch_asked": str(self.prefetch),
             "allocator": self.allocator,
+            "load": self.load,
         }
 
     @property
@@ -67,7 +71,7 @@ class Cell:
 
     def _condition(self, codec: str) -> Condition:
         on = self.model, self.netem, self.batch_size
-        return (*on, codec, self.engine, self.in_flight, self.prefetch, self.allocator)
+        return (*on, codec, self.engine, self.in_flight, self.prefetch, self.allocator, self.load)
 
     @property
     def transport(self) -> str:

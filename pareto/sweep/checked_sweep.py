@@ -17,7 +17,7 @@ from pareto.protocol.constants import MOST_IN_FLIGHT
 from pareto.protocol.errors import UserError
 from pareto.remote.backends import registry
 from pareto.remote.codecs import registry as codec_registry
-from pareto.sweep import dataset_names
+from pareto.sweep import dataset_names, load
 from pareto.sweep.networks import links_of, profiles
 from pareto.sweep.options import OPTIONS, PHASES, QUICK_TRIALS
 from pareto.sweep.sweep import AUTO, JPEG, MOST_IMAGES, Sweep, parse_sweep
@@ -107,6 +107,7 @@ def _faults(sweep: Sweep) -> Iterator[str]:
             yield f"--prefetch {ahead}: a number from 0 to {MOST_IN_FLIGHT}"
     if sweep.requests and sweep.phase:
         yield "--requests and --phase both say how long a phase is: give one of them"
+    yield from _of_loads(sweep)
     yield from _of_codecs(sweep)
     yield from _of_engines(sweep)
     yield from _of_roles(sweep, "allocator", [Allocator.parse(text) for text in sweep.allocators])
@@ -121,6 +122,37 @@ def _faults(sweep: Sweep) -> Iterator[str]:
     if sweep.alone:
         yield from _of_one_host(sweep, f"--{sweep.alone}-only")
     yield from _of_hosts(sweep)
+
+
+def _of_loads(sweep: Sweep) -> Iterator[str]:
+    """Faults of loads, and of what is nothing without one."""
+    try:
+        loads = sweep.loading
+    except UserError as error:
+        yield str(error)
+        return
+    if sweep.find_rate is not None:
+        if sweep.slo is None:
+            yield "--find-rate is about an SLO: say which, as in --slo 'p95 < 100ms'"
+        asked = {
+            "--load": sweep.loads != (load.NONE,),
+            "--trials": sweep.trials and not sweep.quick,
+            "--until": sweep.until,
+        }
+        asked |= {"--budget": sweep.budget, "a fleet": sweep.fleet}
+        for option in (name for name, is_asked in asked.items() if is_asked):
+            yield f"--find-rate has rates and rounds of its own: it goes without {option}"
+    elif any(each is not None and each.is_found for each in loads.values()):
+        yield "--load find: ask for it by --find-rate constant, or poisson"
+    if sweep.find_rate is None and len(loads) < len(sweep.loads):
+        yield "--load: two files of arrivals have one name: rename one"
+    if not any(loads.values()):
+        if sweep.slo is not None:
+            yield "--slo is about requests that arrive by themselves: say at which rate, as in --load 15/s"
+        if sweep.queue != OPTIONS["queue"].default:
+            yield "--queue is of --load, as in --load 15/s"
+    if sweep.search and loads.keys() != {load.NONE}:
+        yield "--search chooses cells by one request after another: leave it out with --load"
 
 
 def _of_testbeds(sweep: Sweep) -> Iterator[str]:

@@ -231,6 +231,25 @@ _OPTIONS = (
         name="in_flight",
         metavar="N",
     ),
+    _effort(
+        "loads",
+        "Requests that arrive by themselves in a third phase, with commas: 15/s, poisson:15/s, trace:FILE.",
+        ("none",),
+        name="load",
+        metavar="RATE",
+    ),
+    _effort_else("every", "A load by its period, such as 66.7ms: the same as --load 15/s.", metavar="TIME"),
+    _effort_else("queue", "With --load: requests that may wait before the edge; more are dropped.", 8),
+    _effort(
+        "find_rate",
+        "Find the highest rate at which each point holds --slo: constant, or poisson arrivals.",
+        metavar="KIND",
+    ),
+    _effort(
+        "slo",
+        "The SLO: what a request may take from its arrival, such as 'p95 < 100ms' or 'missed < 1%'.",
+        metavar="TEXT",
+    ),
     _link_else("congestion", "TCP's congestion control: cubic, bbr or reno.", None, "local: cubic"),
     _link_else(
         "initial_window", "TCP's first window on the local testbed, in segments.", None, "100", kind=int

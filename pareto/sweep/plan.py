@@ -11,10 +11,11 @@ from dataclasses import dataclass, field, replace
 from pareto.protocol.constants import BURST
 from pareto.protocol.errors import UserError
 from pareto.protocol.pace import alone_s, in_bursts, in_flight, one_by_one
+from pareto.protocol.trial_messages import Arrivals
 from pareto.remote.codecs.registry import NONE
 from pareto.remote.link import probe
 from pareto.remote.link.profile import Profile
-from pareto.sweep import bounds
+from pareto.sweep import bounds, load
 from pareto.sweep.cell import Cell, Condition
 from pareto.sweep.networks import ALONG, Networks
 from pareto.sweep.sweep import AUTO, Sweep
@@ -34,14 +35,17 @@ class Effort:
 
     latency: tuple[int, float]
     throughput: tuple[int, float]
+    load: tuple[int, float] = (2, 5.0)
 
 
-THOROUGH = Effort(latency=(1, 0.6), throughput=(1, 0.5))
+THOROUGH = Effort(latency=(1, 0.6), throughput=(1, 0.5), load=(2, 10.0))
 """Trials of one cell differ by more than the requests of one trial do: six short ones err less than three of the double
 length (docs/notes/measuring.md)."""
 QUICK = Effort(latency=(1, 0.3), throughput=(1, 0.3))
-SHORT = Effort(latency=(1, 0.0), throughput=(1, 0.0))
+SHORT = Effort(latency=(1, 0.0), throughput=(1, 0.0), load=(2, 1.0))
 """For a cell that physics rules out: its figures stand, but nothing is decided by how exact they are."""
+FIRST = 0.8
+"""The first rate that is tried where the highest is to be found, as a share of what the cell is foreseen to do."""
 CLEARLY = 1.5
 """How many times as good as the links allow a cell something else must be, for that cell to have a short trial, or a
 plan to say so: what the edge takes is known roughly."""
@@ -104,7 +108,7 @@ Models = Mapping[str, ModelFacts]
 @dataclass(frozen=True)
 class Trial:
     """A cell to measure in a round. Foreseen: latency_s of a request, estimate_s of the trial with its probes, and of
-    that waiting_s, until the hosts are ready."""
+    that waiting_s, until the hosts are ready. arrivals: of the load phase, if there is one."""
 
     cell: Cell
     round: int
@@ -112,6 +116,7 @@ class Trial:
     estimate_s: float
     effort: Effort
     waiting_s: float = 0.0
+    arrivals: Arrivals | None = field(default=None, compare=False)
 
     def warmup_requests(self, proven: bool, compute_s: float = 0.0) -> int:
         """Requests before the clock starts: one to prove a cell's output, and what warms up. compute_s: of a request on
@@ -147,7 +152,8 @@ def cells(sweep: Sweep, models: Models, netems: Iterable[str]) -> list[Cell]:
     return [
         Cell(
             *(model, cuts, ALONG.join(facts.points[cut][0] for cut in cuts), backend, netem, batch_size),
-            *(codec, engine, depth, ahead, kept, meant),
+            *(codec, engine, depth, ahead, kept, offered),
+            stands_for=meant,
         )
         for model, facts in models.items()
         for netem in netems
@@ -156,6 +162,7 @@ def cells(sweep: Sweep, models: Models, netems: Iterable[str]) -> list[Cell]:
         for depth in sweep.depths
         for ahead in sweep.prefetch
         for kept in sweep.allocators
+        for offered in sweep.loading
         for engine in sweep.engines
         for codec, meant in _codecs(sweep, facts, cuts).items()
         for backend in sweep.backends
@@ -301,12 +308,17 @@ def in_rounds(
     fresh: bool = False,
     done: Iterable[Cell] | None = None,
     short: Container[Cell] = (),
+    rates: Mapping[Cell, float] | None = None,
 ) -> Plan:
-    """The cells that are due in each of these rounds. short: those with a short trial. fresh, done: as of `Waits`."""
+    """The cells that are due in each of these rounds. short: those with a short trial. fresh, done: as of `Waits`.
+    rates: of the cells whose load says none, in requests a second."""
     nodes = {name: model.nodes or usual_nodes(len(model.points)) for name, model in models.items()}
     waits = Waits(sweep, nodes, networks, fresh=fresh, done=done)
     trials = [
-        _trial(cell, number, sweep, models, networks, waits.before_s(cell, number), short=cell in short)
+        _trial(
+            *(cell, number, sweep, models, networks, waits.before_s(cell, number), (rates or {}).get(cell)),
+            short=cell in short,
+        )
         for number in numbers
         for cell in _order(sweep, models, networks, number)
         if is_due(cell, number)
@@ -366,7 +378,15 @@ def _foreseen(
 
 
 def _trial(
-    cell: Cell, number: int, sweep: Sweep, models: Models, networks: Networks, wait_s: float, *, short: bool
+    cell: Cell,
+    number: int,
+    sweep: Sweep,
+    models: Models,
+    networks: Networks,
+    wait_s: float,
+    rate: float | None = None,
+    *,
+    short: bool,
 ) -> Trial:
     model, network = models[cell.model], networks[cell.netem]
     crossed = crossings(cell, model, network)
@@ -374,7 +394,7 @@ def _trial(
     effort = SHORT if short else QUICK if sweep.quick else THOROUGH
     if sweep.requests or sweep.phase:  # the user says how much
         each = sweep.requests or 1, sweep.phase or 0.0
-        effort = Effort(each, each)
+        effort = Effort(each, each, each)
     lone = one_by_one(*effort.latency, latency_s)
     _, many = in_bursts(*effort.throughput, pace_s, depth)
     phases_s = lone * latency_s + latency_s + (many - 1) * pace_s
@@ -385,7 +405,25 @@ def _trial(
         warming_s = max(warming_s, latency_s)
     around_s = warming_s + probing_s + alone_s(hosts_s) + OVERHEAD_S * slowed(sweep.edge_cpu)
     around_s += resent_s(crossed) if cell.agent else 0.0
-    return Trial(cell, number, latency_s, phases_s + around_s + wait_s, effort, wait_s)
+    arrivals = _arrivals(cell.load, number, sweep, effort, rate or FIRST / pace_s, short=short)
+    phases_s += arrivals.at_s[-1] + latency_s if arrivals else 0.0
+    return Trial(cell, number, latency_s, phases_s + around_s + wait_s, effort, wait_s, arrivals)
+
+
+def _arrivals(
+    text: str, number: int, sweep: Sweep, effort: Effort, rate: float, *, short: bool
+) -> Arrivals | None:
+    """When the requests of a load arrive in a round: enough that all rounds tell whether the SLO holds. rate: of
+    a load that is to be found."""
+    offered = sweep.loading[text]
+    if offered is None:
+        return None
+    if offered.is_found:
+        offered = replace(offered, rate=min(max(rate, load.RATES[0]), load.RATES[1]))
+    requests, seconds = effort.load
+    if sweep.level is not None and not short and not sweep.requests:
+        requests = max(requests, math.ceil(sweep.level.requests / sweep.rounds))
+    return Arrivals(offered.arrivals(requests, seconds, sweep.seed, number), sweep.queue)
 
 
 def _hosts_s(cell: Cell, model: ModelFacts) -> list[float]:

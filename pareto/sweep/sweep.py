@@ -29,7 +29,7 @@ from pareto.remote.backends import registry
 from pareto.remote.codecs import registry as codec_registry
 from pareto.remote.link import units
 from pareto.remote.link.probe import Tolerance
-from pareto.sweep import dataset_names
+from pareto.sweep import dataset_names, load
 from pareto.sweep.options import OPTIONS, ROUNDS, testbed_name
 from pareto.sweep.testbeds import numbered, several
 
@@ -147,6 +147,11 @@ class Sweep(BaseModel):
     engines: Annotated[_Texts, AfterValidator(engine_registry.listed)] = _option("engine")
     allocators: Annotated[_Texts, AfterValidator(Allocator.listed)] = _option("allocator")
     depths: Annotated[_Texts, BeforeValidator(_selectors), AfterValidator(_depths)] = _option("in_flight")
+    loads: Annotated[_Texts, AfterValidator(load.listed)] = _option("load")
+    every: str | None = _option("every")
+    queue: int = _option("queue", ge=1, le=10_000)
+    find_rate: Literal["constant", "poisson"] | None = _option("find_rate")
+    slo: Annotated[str, AfterValidator(load.stated)] | None = _option("slo")
     congestion: Literal["cubic", "bbr", "reno"] | None = _option("congestion")
     initial_window: int | None = _option("initial_window", ge=1, le=1000)
     slow_start_after_idle: bool = _option("slow_start_after_idle")
@@ -193,12 +198,19 @@ class Sweep(BaseModel):
     @property
     def rounds(self) -> int:
         """Rounds that are planned: of every cell, or where the sweep is `focused`, of one that is not struck off."""
+        if self.find_rate is not None:
+            return 1  # each of the others has a rate that follows from those before it
         return ROUNDS if self.trials is None else self.trials
+
+    @property
+    def grows(self) -> bool:
+        """Whether rounds are added to those that are planned."""
+        return (self.until, self.budget, self.find_rate) != (None, None, None)
 
     @property
     def focused(self) -> bool:
         """Whether cells that cannot be on the front are struck off between rounds: with or without `search`."""
-        return self.search or (self.trials is None and not self.fleet)
+        return self.search or (self.trials is None and not self.fleet and self.find_rate is None)
 
     @property
     def restart_rounds(self) -> int | None:
@@ -247,6 +259,17 @@ class Sweep(BaseModel):
         return coding(self.codecs)
 
     @property
+    def level(self) -> load.Slo | None:
+        return None if self.slo is None else load.slo(self.slo)
+
+    @property
+    def loading(self) -> dict[str, load.Load | None]:
+        """The loads, by what rows call each. Raises UserError for a file of arrivals that is none."""
+        kinds = {"constant": (load.FIND,), "poisson": (load.POISSON + load.FIND,), None: self.loads}
+        each = map(load.parse, kinds[self.find_rate])
+        return {one.text if one else load.NONE: one for one in each}
+
+    @property
     def tcp(self) -> TcpSettings:
         window = {"initial_window": self.initial_window} if self.initial_window is not None else {}
         return TcpSettings(self.congestion, slow_start_after_idle=self.slow_start_after_idle, **window)
@@ -260,6 +283,12 @@ def parse_sweep(fields: Mapping[str, Any], source: str = "") -> Sweep:
         sweep = Sweep.model_validate(fields)
     except ValidationError as error:
         raise UserError(where + _first_fault(error, of_file=bool(source))) from None
+    if sweep.every is not None:
+        try:
+            loads = (load.every(sweep.every), *(text for text in sweep.loads if text != load.NONE))
+        except UserError as error:
+            raise UserError(f"{where}{error}") from None
+        sweep = sweep.model_copy(update={"loads": _each_once(loads), "every": None})
     if sweep.alone:
         if sweep.backends not in (OPTIONS["backend"].default, WITHOUT_LINK) or sweep.secure != in_the_clear:
             only = f"{where}--{sweep.alone}-only: nothing crosses a link"

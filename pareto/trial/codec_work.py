@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from pareto.protocol.trial_messages import Coded, Requests, TrialReport, Usage
 from pareto.trial.store import Row
@@ -14,17 +14,20 @@ from pareto.trial.store import Row
 PACKET_BYTES, MORE_SENT, MORE_A_REQUEST_BYTES, MORE_BYTES = 1600, 1.1, 4096, 64 << 10
 """A codec's bytes on the interface: headers of packets, a backend's own messages, acknowledgements, and the monitor."""
 TIMES = ("encode_s", "decode_s")
+_Requests = TypeVar("_Requests", bound=Requests)
 
 
 @dataclass(frozen=True)
 class CodecWork:
-    """The work of each host's codec, by role, for each request of both phases; no hosts where the trial has no codec.
+    """The work of each host's codec, by role, for each request; no hosts where the trial has no codec.
 
-    first: how many requests are the latency phase's, which come first.
+    first: how many requests are the latency phase's, which come first. closed: how many are that's and the throughput
+    phase's, which comes then; None: all.
     """
 
     hosts: Mapping[str, Coded]
     first: int
+    closed: int | None = None
 
     @cached_property
     def least_s(self) -> dict[str, float]:
@@ -37,7 +40,7 @@ class CodecWork:
         return self._least_s(coded.decode_s), self._least_s(coded.encode_s)
 
     def _least_s(self, each: Sequence[float]) -> float:
-        return min(statistics.median(phase) for phase in (each[: self.first], each[self.first :]))
+        return min(statistics.median(phase) for phase in (each[: self.first], each[self.first : self.closed]))
 
     def times_s(self, name: str) -> list[float]:
         """Seconds of all hosts together for each request. name: `encode_s` or `decode_s`."""
@@ -61,7 +64,7 @@ class CodecWork:
         if role not in self.hosts:
             return None
         sent = self.hosts[role].wire_bytes
-        return min(statistics.median(sent[: self.first]), statistics.fmean(sent[self.first :]))
+        return min(statistics.median(sent[: self.first]), statistics.fmean(sent[self.first : self.closed]))
 
     def alone(self, rests_s: Sequence[float]) -> list[float]:
         """Seconds left of `rests_s`, some figure of each request of the latency phase, without all codecs' times."""
@@ -97,7 +100,7 @@ def without_codecs(report: TrialReport, later: Sequence[Usage]) -> TrialReport:
     if not codec_s:
         return report
 
-    def apart(phase: Requests, first: int) -> Requests:
+    def apart(phase: _Requests, first: int) -> _Requests:
         return replace(
             phase,
             stages_s=[
@@ -110,8 +113,11 @@ def without_codecs(report: TrialReport, later: Sequence[Usage]) -> TrialReport:
         )
 
     phases = report.requests
-    lone = apart(phases.latency, 0)
-    phases = replace(phases, latency=lone, throughput=apart(phases.throughput, len(lone.started_s)))
+    lone, first = apart(phases.latency, 0), len(phases.latency.started_s)
+    phases = replace(phases, latency=lone, throughput=apart(phases.throughput, first))
+    if (load := phases.load) is not None:
+        closed = first + len(phases.throughput.started_s)
+        phases = replace(phases, load=replace(load, requests=apart(load.requests, closed)))
     stages_s = tuple(max(1e-9, statistics.median(each)) for each in zip(*lone.stages_s, strict=True))
     return replace(report, requests=phases, stages_s=stages_s)
 

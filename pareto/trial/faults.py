@@ -212,7 +212,7 @@ def _beside_s(crossing: Crossing) -> float:
 def _bytes_faults(result: TrialResult, crossings: Sequence[Crossing]) -> Iterator[str]:
     """Each data interface must have carried what the requests claim to have sent and received."""
     phases = result.edge.requests
-    requests = len(phases.latency.started_s) + len(phases.throughput.started_s)
+    requests = len(phases.latency.started_s) + phases.made + phases.served
     for (role, host), crossing in zip(result.hosts.items(), crossings, strict=False):
         for verb, needed, counted in (
             ("sent", sent_bytes(host.usage, requests * crossing.payload_bytes), host.usage.sent_bytes),

@@ -88,7 +88,9 @@ class TrialResult:
     @cached_property
     def codecs(self) -> CodecWork:
         coded = {role: host.usage.coded for role, host in self.hosts.items() if host.usage.coded is not None}
-        return CodecWork(coded, len(self.edge.requests.latency.started_s))
+        return CodecWork(
+            coded, first := len(self.edge.requests.latency.started_s), first + self.edge.requests.made
+        )
 
     def crossed(self, crossings: Sequence[Crossing]) -> list[Crossing]:
         """The crossings with what was sent over each link: the least that holds in both phases, for a bound."""
@@ -174,10 +176,14 @@ class TrialResult:
 
     def request_columns(self) -> dict[str, dict[str, list[Any]]]:
         """By phase, the columns of the requests' file: the server's seconds apart from those of the hosts before it."""
-        later, first = len(self.hosts) - 1, self.codecs.first
-        of_phases = {"latency": slice(first), "throughput": slice(first, None)}
-        phases = {}
-        for phase, columns in plain(self.edge.requests).items():
+        later, first, closed = len(self.hosts) - 1, self.codecs.first, self.codecs.closed
+        of_phases = {"latency": slice(first), "throughput": slice(first, closed), "load": slice(closed, None)}
+        requests, phases = self.edge.requests, dict[str, dict[str, list[Any]]]()
+        each_phase = {"latency": requests.latency, "throughput": requests.throughput}
+        if requests.load is not None:
+            each_phase |= {"load": requests.load.requests}
+            phases["dropped"] = {"scheduled_s": requests.load.dropped_s}
+        for phase, columns in each_phase.items():
             stages_s = columns.stages_s
             phases[phase] = {
                 **{name: values for name, values in plain(columns).items() if name != "stages_s"},

@@ -15,9 +15,11 @@ from pareto.remote.link.profile import Profile
 from pareto.sweep import bounds
 from pareto.sweep.bounds import Crossing
 from pareto.sweep.cell import Cell
+from pareto.sweep.load import Slo
 from pareto.sweep.options import OTHERS, SLOWED
 from pareto.trial import devices, faults
 from pareto.trial.faults import Fault, Probes, Samples, as_probed, loaded_rate_bps, output_faults, verdict
+from pareto.trial.load_figures import load_columns
 from pareto.trial.result import TrialResult
 from pareto.trial.store import Row
 
@@ -71,9 +73,11 @@ def trial_row(
     others: float = OTHERS,
     tolerance: Tolerance = _USUAL,
     idle_s: float | None = None,
+    slo: Slo | None = None,
+    confined: bool = False,
 ) -> Row:
     """The trial's row with its verdict, without what names the trial, and without times. slowed, others: as the options
-    say. idle_s: as in `faults.of_trial`."""
+    say. idle_s: as in `faults.of_trial`. slo, confined: as in `load_columns`."""
     if isinstance(result, WrongOutput):
         return verdict([*map(Fault, output_faults(result))]) | {"max_abs_error": result.max_abs_error}
     samples = samples or {}
@@ -91,18 +95,20 @@ def trial_row(
     result = result.filled(cell.batch_size, min(bound_s, probed_bound_s), max(bound_ips, probed_bound_ips))
     report, shares = result.edge, result.busy_shares(cell, crossings)
     busiest = max(shares, key=shares.__getitem__, default=None)
-    found = faults.of_trial(
+    found = [*faults.of_trial(
         cell, crossings, result, probes, samples, slowed, others, tolerance,
         probed=probed, idle_s=idle_s,
         bound_s=min(bound_s, probed_bound_s), bound_ips=max(bound_ips, probed_bound_ips),
-    )  # fmt: skip
+    )]  # fmt: skip
+    told, load = verdict(found), report.requests.load
     readings = [[each.reading for each in before_after] for before_after in probes.values()]
     rtts = [_mean(reading.rtt_s for reading in of_link) for of_link in readings]
     rates = [_mean(reading.rate_bps for reading in of_link) for of_link in readings]
     return {
         # Whatever the report calls as a column is called.
         **{name: value for name, value in plain(report).items() if name in TRIALS.columns},
-        **verdict(list(found)),
+        **told,
+        **(load_columns(load, cell.batch_size, slo, told["status"], confined=confined) if load else {}),
         "wire_bytes": report.payload_bytes if (sent := result.codecs.wire_bytes(EDGE)) is None else sent,
         **({} if [*output_faults(report)] else result.quality),
         **result.codecs.trial_columns(),

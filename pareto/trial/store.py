@@ -238,7 +238,7 @@ class Store:
 
     def write_parts(self, table: Table, cell: Cell, number: int, parts: Parts) -> None:
         """Write a trial's requests by phase, or its sensor readings by host, in order; nothing if there are none. A
-        column that a host has no sensor for may be left out."""
+        column that one has nothing for may be left out."""
         if parts:
             self.write_content(table, cell, number, parquet_of(table, parts))
 
@@ -285,18 +285,18 @@ class Store:
 
 
 def parquet_of(table: Table, parts: Parts) -> bytes:
-    """The content of a trial's file of requests or devices. The table's second column is in each of the parts."""
+    """The content of a trial's file of requests or devices."""
     import pyarrow as pa
     from pyarrow import parquet
 
     types = {Kind.NAME: pa.string(), Kind.WHOLE: pa.int64(), Kind.NUMBERS: pa.list_(pa.float64())}
     typed = pa.schema([(name, types.get(table.kind(name), pa.float64())) for name in table.columns])
-    first, second = table.columns[:2]
+    first = table.columns[0]
     tables = []
     for name, columns in parts.items():
         if unknown := set(columns).difference(table.columns):
             raise KeyError(f"not a column: {', '.join(sorted(unknown))}")
-        rows = len(columns[second])
+        rows = len(next(iter(columns.values())))
         absent = dict.fromkeys(table.columns, [None] * rows)
         tables.append(pa.table({**absent, first: [name] * rows, **columns}, schema=typed))
     content = pa.BufferOutputStream()
@@ -318,7 +318,7 @@ def _cell(row: Mapping[str, str]) -> Cell:
     cuts = tuple(map(int, row["point"].split(ALONG)))
     where = row["point_name"], row["backend"], row["netem"], int(row["batch_size"])
     by = row["codec"], row["engine"], row["in_flight_asked"], int(row["prefetch_asked"])
-    return Cell(row["model"], cuts, *where, *by, row["allocator"])
+    return Cell(row["model"], cuts, *where, *by, row["allocator"], row["load"])
 
 
 def _line(row: Row, table: Table) -> list[str]:

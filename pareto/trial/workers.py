@@ -233,6 +233,7 @@ class Workers(AnyWorkers):
                 in_flight=None if cell.in_flight == AUTO else int(cell.in_flight),
                 prefetch=cell.prefetch,
                 is_watched=sampled is not None,
+                arrivals=trial.arrivals,
             )
         )
 
@@ -254,7 +255,7 @@ class Workers(AnyWorkers):
         if isinstance(report, trial_messages.WrongOutput):
             return report
         self._proven.add(cell)
-        made = len(report.requests.throughput.started_s)
+        made = report.requests.made + report.requests.served
         coded = 0 if report.coded is None else len(report.requests.latency.started_s) + made
         served = trial_messages.GetUsage(made, 1 + report.throughput_window_requests, coded)
         usages = self._sessions.ask_all(dict.fromkeys(others, served), LOAD_TIMEOUT_S)

@@ -186,7 +186,7 @@ def test_phases_are_as_long_as_asked_for(
     """And the estimate says so: two phases, in which the slowest step paces the second."""
     usual, asked = (make(sweep(model="a", backend="tcp", trials=1, **more, **each)) for each in ({}, wanted))
     for before, trial in zip(usual.trials, asked.trials, strict=True):
-        assert trial.effort == plan.Effort(length, length)
+        assert trial.effort == plan.Effort(length, length, length)
         added_s = max(length[0] * trial.latency_s, length[1]) - trial.latency_s
         assert trial.estimate_s > before.estimate_s - 1.2 + added_s
     if "phase" in wanted:
@@ -343,7 +343,7 @@ def test_codecs_that_come_to_the_same_are_one_cell() -> None:
 def test_an_added_round_has_the_cells_that_stand_for_its_codec(codecs: str) -> None:
     """Its own condition is another codec's, which may be sure already, or have no cells of its own."""
     wanted, models = of_bytes(codec=codecs)
-    int8 = ("m", "none", 1, "int8", "eager", "auto", 0, "tuned")
+    int8 = ("m", "none", 1, "int8", "eager", "auto", 0, "tuned", "none")
     assert int8 in plan.last_rounds(wanted, models, ["none"])
 
     def further(done: frozenset[tuple[Cell, int]] = frozenset()) -> tuple[plan.Trial, ...]:

@@ -183,7 +183,7 @@ def test_the_summary_adds_up_and_lists_what_is_not_ok(snapshot: SnapshotAssertio
     bad = {
         **{"model": "m", "point": "3+7", "backend": "tcp", "netem": "lte", "batch_size": 8, "round": 1},
         **{"in_flight_asked": "4", "prefetch_asked": "0", "codec": "none", "engine": "eager"},
-        **{"allocator": "tuned", "status": "invalid", "reason": "off"},
+        **{"allocator": "tuned", "load": "none", "status": "invalid", "reason": "off"},
     }
     tally = Tally(measuring=80.0, probing=5.0, watching=90.0, driver_cpu=1.8, trials=40, faulty=[bad] * 12)
     shown = summary(tally)

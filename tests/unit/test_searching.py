@@ -356,9 +356,9 @@ def row(
 ) -> dict[str, str]:
     return {
         **{"model": "m", "netem": "none", "batch_size": "1", "codec": "none", "engine": "eager"},
-        **{"in_flight_asked": "auto", "prefetch_asked": "0", "allocator": "tuned", "backend": "tcp"},
+        **{"in_flight_asked": "auto", "prefetch_asked": "0", "allocator": "tuned", "load": "none"},
         **{"point": str(point), "round": str(number), "status": status, "latency_s": latency_s},
-        **{"throughput_ips": "10", "wall_s": "2", **changed},
+        **{"backend": "tcp", "throughput_ips": "10", "wall_s": "2", **changed},
     }
 
 
@@ -469,7 +469,7 @@ def test_the_first_round_begins_with_what_tells_which_trials_may_be_short() -> N
         ([], sweep, {"0": plan.THOROUGH, "2": plan.THOROUGH}),
         (quick, sweep, {"1": plan.SHORT}),
         (slow, sweep, {"1": plan.THOROUGH}),
-        (quick, asked, {"1": plan.Effort((64, 0.0), (64, 0.0))}),
+        (quick, asked, {"1": plan.Effort((64, 0.0), (64, 0.0), (64, 0.0))}),
     ):
         assert {each.cell.point: each.effort for each in part_of(searching(rows, by, HUGE))} == efforts
 

@@ -26,7 +26,7 @@ MODELS = {
     "m": ModelFacts((("input", 600_000), ("mid", 100_000), ("output", 0)), 0.03, splits=((0,), (1,), (2,)))
 }
 NETWORKS = {name: (profile_files.load(name),) for name in NETEMS}
-A, B = (("m", name, 1, "none", "eager", "auto", 0, "tuned") for name in NETEMS)
+A, B = (("m", name, 1, "none", "eager", "auto", 0, "tuned", "none") for name in NETEMS)
 CELLS = 3 * 2
 LOST = tuple(f"tcp {n}" for n in range(7))
 

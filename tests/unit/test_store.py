@@ -24,9 +24,7 @@ CELL = Cell("mobilenet_v2", (7,), "features.6", "tcp", "none", 1)
 
 
 def trial(number: int, status: str = "ok", cell: Cell = CELL, **fields: Any) -> dict[str, Any]:
-    asked = {"in_flight_asked": cell.in_flight, "prefetch_asked": str(cell.prefetch)}
-    same = ("model", "point", "point_name", "backend", "netem", "batch_size", "codec", "engine", "allocator")
-    row = {name: getattr(cell, name) for name in same} | asked
+    row = {**cell.columns, "point_name": cell.point_name}
     return {"run": "r", "round": number, "testbed": "local", "status": status, **row, **fields}
 
 
@@ -214,6 +212,7 @@ def test_stages_without_their_trial_do_not_outlive_a_crash(store: Store) -> None
         {"in_flight": "8"},
         {"prefetch": 2},
         {"allocator": "edge=default"},
+        {"load": "poisson:15/s"},
         {"codec": "int8:channel+zstd:3"},
         {"engine": "edge=onnx+server=compile"},
         {"cuts": (3, 12), "point_name": "features.2+features.11", "backend": "rpc", "netem": "wifi+lte"},

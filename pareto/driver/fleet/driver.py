@@ -155,7 +155,7 @@ class Driver:
         self._said: set[str] = set()
         self._here_s = time.monotonic()
         """When a testbed was there last."""
-        grows = job.sweep.until is not None or job.sweep.budget is not None
+        grows = job.sweep.grows
         self._progress = Display(
             job.console,
             planned,

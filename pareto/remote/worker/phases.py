@@ -1,5 +1,5 @@
-"""The two phases of a trial, written once against the backend protocol, for the first device. Every time is from this
-host's monotonic clock; what the later hosts say are durations on their own."""
+"""The closed phases of a trial, written once against the backend protocol, for the first device. Every time is from
+this host's monotonic clock; what the later hosts say are durations on their own."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Sample:
         return self.finished_s - self.started_s
 
 
-def _unseen(requests: int) -> None: ...
+def unseen(requests: int) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -72,27 +72,6 @@ class Phase:
     prefetch: int = 0
 
 
-class NoLink:
-    """The client of the last point: the edge has the whole model, nothing crosses."""
-
-    def __init__(self) -> None:
-        self._done: queue.SimpleQueue[tuple[int, Tensors]] = queue.SimpleQueue()
-
-    def open(self, fingerprint: bytes, takes: object) -> None: ...
-
-    def send(self, request_id: int, tensors: Tensors) -> float:
-        self._done.put((request_id, tensors))
-        return 0.0
-
-    def receive(self) -> Reply:
-        request_id, tensors = self._done.get()
-        return Reply(request_id, tensors, (), 0.0)
-
-    def warm(self, nbytes: int) -> None: ...
-
-    def close(self) -> None: ...
-
-
 def latency(
     client: Client,
     compute: Compute,
@@ -100,7 +79,7 @@ def latency(
     length: Length,
     encode: Compute | None = None,
     decode: Compute | None = None,
-    seen: Callable[[int], None] = _unseen,
+    seen: Callable[[int], None] = unseen,
 ) -> Phase:
     """The phase of requests one after another, each from the input being ready to the result being there. encode,
     decode: what is done to a payload before it is sent, and to an input first. seen: gets the number of requests done,
@@ -113,7 +92,7 @@ def latency(
             break
         seen(number)
         which = number % len(inputs)
-        payload, edge = _computed(compute, encode, _taken(decode, inputs[which]))
+        payload, edge = at_edge(compute, encode, take(decode, inputs[which]))
         serialize_s = client.send(number, payload)
         reply = client.receive()
         finished = time.perf_counter()
@@ -133,7 +112,7 @@ def throughput(
     encode: Compute | None = None,
     decode: Compute | None = None,
     prefetch: int = 0,
-    seen: Callable[[int], None] = _unseen,
+    seen: Callable[[int], None] = unseen,
 ) -> Phase:
     """The phase of `depth` requests in flight: this thread computes, one sends, one receives.
 
@@ -143,67 +122,102 @@ def throughput(
     at most: a request begins there, and is in flight once it is taken. seen: gets the number of requests done.
     """
     least, wanted = in_bursts(length.requests, length.seconds, pace_s, depth, prefetch)
-    permits = threading.Semaphore(depth)
-    to_send: queue.SimpleQueue[tuple[int, Tensors] | None] = queue.SimpleQueue()
-    sent: queue.SimpleQueue[tuple[int, float] | None] = queue.SimpleQueue()
-    at_edge: list[_Edge] = []
-    samples: list[Sample] = []
-    outputs = _Outputs()
-    faults: list[Exception] = []
-    seen(0)
-    origin = time.perf_counter()
+    with (
+        Pipeline(client, len(inputs), depth, seen) as pipeline,
+        closing(_all_taken(decode, inputs, wanted, prefetch)) as all_taken,
+    ):
+        for number in range(wanted):
+            is_open = pipeline.has_room()
+            late = time.perf_counter() - pipeline.origin > OVERTIME * length.seconds and number >= least
+            if late or not is_open:
+                break
+            taken = next(all_taken)
+            waited_s = time.perf_counter() - taken.started - taken.decode_s if prefetch else 0.0
+            pipeline.send(*at_edge(compute, encode, taken, waited_s))
+    return pipeline.phase(prefetch)
 
-    def fail(error: Exception) -> None:
-        faults.append(error)
-        permits.release()  # the computing thread may be waiting for one
 
-    def send() -> None:
+class Pipeline:
+    """At most `depth` requests in flight. Whoever enters it computes in his own thread, one thread sends, one receives;
+    it is left when all have come back, and raises then what went wrong. origin: when it began."""
+
+    def __init__(
+        self,
+        client: Client,
+        inputs: int,
+        depth: int,
+        seen: Callable[[int], None],
+        fails: Callable[[], object] = lambda: None,
+    ) -> None:
+        """inputs: how many there are, each used in its turn. seen: gets the number of requests done. fails: called once
+        a request is lost."""
+        self._client, self._inputs, self._depth, self._seen, self._fails = client, inputs, depth, seen, fails
+        self._permits = threading.Semaphore(depth)
+        self._to_send: queue.SimpleQueue[tuple[int, Tensors] | None] = queue.SimpleQueue()
+        self._sent: queue.SimpleQueue[tuple[int, float] | None] = queue.SimpleQueue()
+        self._at_edge: list[_Edge] = []
+        self._samples: list[Sample] = []
+        self._outputs = _Outputs()
+        self._faults: list[Exception] = []
+        self._threads = [threading.Thread(target=each) for each in (self._send, self._receive)]
+        seen(0)
+        self.origin = time.perf_counter()
+
+    def __enter__(self) -> Pipeline:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._to_send.put(None)
+        for thread in self._threads:
+            thread.join()
+        if self._faults and kind is None:
+            raise self._faults[0]
+
+    def has_room(self) -> bool:
+        """Wait until fewer than `depth` are in flight; whether all is well until then."""
+        self._permits.acquire()
+        return not self._faults
+
+    def send(self, payload: Tensors, edge: _Edge) -> None:
+        """Have the next request sent, for which there is room."""
+        self._at_edge.append(edge)
+        self._to_send.put((len(self._at_edge) - 1, payload))
+
+    def phase(self, prefetch: int = 0) -> Phase:
+        return Phase(self.origin, self._samples, self._outputs.kept, self._depth, prefetch)
+
+    def _fail(self, error: Exception) -> None:
+        self._faults.append(error)
+        self._permits.release()  # the computing thread may be waiting for one
+        self._fails()
+
+    def _send(self) -> None:
         try:
-            while (item := to_send.get()) is not None:
+            while (item := self._to_send.get()) is not None:
                 number, payload = item
-                serialize_s = client.send(number, payload)
-                sent.put((number, serialize_s))
+                serialize_s = self._client.send(number, payload)
+                self._sent.put((number, serialize_s))
         except Exception as error:
-            fail(error)
+            self._fail(error)
         finally:
-            sent.put(None)
+            self._sent.put(None)
 
-    def receive() -> None:
+    def _receive(self) -> None:
         try:
-            while (item := sent.get()) is not None:
+            while (item := self._sent.get()) is not None:
                 number, serialize_s = item
-                reply = client.receive()
+                reply = self._client.receive()
                 finished = time.perf_counter()
                 check_order(reply, number)
-                samples.append(_sample(origin, at_edge[number], finished, serialize_s, reply))
-                permits.release()
-                seen(len(samples))
-                outputs.add(number % len(inputs), reply.tensors)
+                edge = self._at_edge[number]
+                self._samples.append(_sample(self.origin, edge, finished, serialize_s, reply))
+                self._permits.release()
+                self._seen(len(self._samples))
+                self._outputs.add(number % self._inputs, reply.tensors)
         except Exception as error:
-            fail(error)
-
-    threads = [threading.Thread(target=send), threading.Thread(target=receive)]
-    for thread in threads:
-        thread.start()
-    try:
-        with closing(_all_taken(decode, inputs, wanted, prefetch)) as all_taken:
-            for number in range(wanted):
-                permits.acquire()
-                late = time.perf_counter() - origin > OVERTIME * length.seconds and number >= least
-                if faults or late:
-                    break
-                taken = next(all_taken)
-                waited_s = time.perf_counter() - taken.started - taken.decode_s if prefetch else 0.0
-                payload, edge = _computed(compute, encode, taken, waited_s)
-                at_edge.append(edge)
-                to_send.put((number, payload))
-    finally:
-        to_send.put(None)
-        for thread in threads:
-            thread.join()
-    if faults:
-        raise faults[0]
-    return Phase(origin, samples, outputs.kept, depth, prefetch)
+            self._fail(error)
 
 
 def steady(phase: Phase) -> Sequence[Sample]:
@@ -305,7 +319,7 @@ class _Edge:
     coded: tuple[float, int]
 
 
-def _taken(decode: Compute | None, tensors: Tensors) -> _Taken:
+def take(decode: Compute | None, tensors: Tensors) -> _Taken:
     started = time.perf_counter()
     decoded = tensors if decode is None else decode(tensors)
     return _Taken(decoded, started, 0.0 if decode is None else time.perf_counter() - started)
@@ -318,7 +332,7 @@ def _all_taken(
     ahead. Its errors are raised where their request is wanted. It has ended when the generator is closed."""
     turns = itertools.islice(itertools.cycle(inputs), requests)
     if not prefetch:
-        yield from (_taken(decode, tensors) for tensors in turns)
+        yield from (take(decode, tensors) for tensors in turns)
         return
     room, is_over = threading.Semaphore(prefetch), threading.Event()
     begun: queue.SimpleQueue[_Taken | Exception] = queue.SimpleQueue()
@@ -329,7 +343,7 @@ def _all_taken(
                 room.acquire()
                 if is_over.is_set():
                     return
-                begun.put(_taken(decode, tensors))
+                begun.put(take(decode, tensors))
         except Exception as error:
             begun.put(error)
 
@@ -348,7 +362,7 @@ def _all_taken(
         thread.join()
 
 
-def _computed(
+def at_edge(
     compute: Compute, encode: Compute | None, taken: _Taken, waited_s: float = 0.0
 ) -> tuple[Tensors, _Edge]:
     """The tensors to send for a request, and the edge's work for it."""

@@ -1,4 +1,4 @@
-"""One trial on the first device: warm-up, latency phase, throughput phase, and the proof that it was real."""
+"""One trial on the first device: warm-up, its phases, and the proof that it was real."""
 
 from __future__ import annotations
 
@@ -21,16 +21,18 @@ from pareto.protocol.jsonlines import Refused
 from pareto.protocol.trial_messages import (
     Coded,
     Length,
+    Offered,
     Phases,
     Progress,
     Requests,
     RunTrial,
+    Served,
     TrialReport,
     WrongOutput,
 )
-from pareto.remote.backends.base import Client, Tensors, batches, nbytes
+from pareto.remote.backends.base import Client, NoLink, Tensors, batches, nbytes
 from pareto.remote.codecs.registry import NONE, Codec
-from pareto.remote.worker import connections, host, phases
+from pareto.remote.worker import connections, host, open_loop, phases
 from pareto.remote.worker.device import Device
 from pareto.remote.worker.phases import Phase, Sample
 from pareto.remote.worker.served import steady_s
@@ -108,14 +110,14 @@ def run(
     by: Engine = EXACT,
     so_far: Callable[[Progress], None] | None = None,
 ) -> TrialReport | WrongOutput:
-    """Run a trial's two phases; nothing is timed if the warm-up's results are not the whole model's. camera: reads the
+    """Run a trial's phases; nothing is timed if the warm-up's results are not the whole model's. camera: reads the
     data's files. by: what of the engines changes results. so_far: gets how far a trial is that takes long."""
     tells = functools.partial(_tells, so_far, time.perf_counter() + WATCHED_S)
     expected = data.expected(codec, request.split.cuts, by)
     compute = functools.partial(device.run, stage)
     peak = host.PeakMemory()
     peak.begin()
-    alone = isinstance(client, phases.NoLink)
+    alone = isinstance(client, NoLink)
     connected = connections.to(request.peer)
     payload = compute(data.inputs[0])
     tolerance = data.tolerance(expected, by)
@@ -142,17 +144,21 @@ def run(
     many = phases.throughput(
         *work, request.throughput, pace_s, depth, encode, decode, prefetch, tells("throughput")
     )
+    load = None
+    if request.arrivals is not None:
+        load = open_loop.offered(*work, request.arrivals, depth, encode, decode, tells("load"))
     after = host.counters(request.interface)
+    every = [*lone.samples, *many.samples, *(load.phase.samples if load else [])]
     # Looked at where nothing is timed: the retransmissions are those of the warm-up's few requests, too.
     tcp = None if alone else connections.carried(connected, connections.to(request.peer))
     return TrialReport(
-        **figures(lone, many, data.batch_size),
+        **figures(lone, many, data.batch_size, load),
         gpu_s=device.gpu_s(),
         payload_bytes=payload_bytes,
         result_bytes=0 if alone else nbytes(lone.outputs[0][1]),
-        max_abs_error=_error([warm, lone, many], expected),
+        max_abs_error=_error([warm, lone, many, *([load.phase] if load else [])], expected),
         tolerance=tolerance,
-        coded=_columns(Coded, [*lone.samples, *many.samples]) if (encode or decode) is not None else None,
+        coded=_columns(Coded, every) if (encode or decode) is not None else None,
         **after.traffic_since(before),
         cpu_percent=100 * (after.cpu_s - before.cpu_s) / (after.clock_s - before.clock_s),
         rss_bytes=host.resident_bytes(),
@@ -193,8 +199,11 @@ def pacing(
     return depth, max(slowest_s, latency_s / depth)
 
 
-def figures(lone: Phase, many: Phase, batch_size: int) -> dict[str, Any]:
-    """The latency and throughput of the two phases: the fields of a TrialReport that come from their times."""
+def figures(
+    lone: Phase, many: Phase, batch_size: int, load: open_loop.Offered | None = None
+) -> dict[str, Any]:
+    """The latency and throughput of the two phases: the fields of a TrialReport that come from their times. load: the
+    load phase."""
     edge_s, *stages_s = _per_stage(lone)
     throughput_window, counted = phases.window(many)
     runs = phases.edge_runs(many)[-1]
@@ -217,8 +226,17 @@ def figures(lone: Phase, many: Phase, batch_size: int) -> dict[str, Any]:
         "throughput_window": throughput_window,
         "throughput_window_requests": counted,
         "throughput_busy_s": phases.busy_s(many),
-        "requests": Phases(_columns(Requests, lone.samples), _columns(Requests, many.samples)),
+        "requests": Phases(
+            _columns(Requests, lone.samples), _columns(Requests, many.samples), _offered(load)
+        ),
     }
+
+
+def _offered(load: open_loop.Offered | None) -> Offered | None:
+    if load is None:
+        return None
+    served = Served(**vars(_columns(Requests, load.phase.samples)), scheduled_s=load.scheduled_s)
+    return Offered(served, load.dropped_s, load.late_s)
 
 
 def _per_stage(phase: Phase) -> list[float]:

@@ -29,13 +29,12 @@ from pareto.protocol.messages import Split
 from pareto.protocol.trial_messages import GetUsage, RunTrial, TrialReport, Usage, WrongOutput
 from pareto.protocol.validation import read
 from pareto.remote.backends import base, registry, tls, wire
-from pareto.remote.backends.base import Client, Layout, Server, Tensors, batches, fingerprint
+from pareto.remote.backends.base import Client, Layout, NoLink, Server, Tensors, batches, fingerprint
 from pareto.remote.codecs import own
 from pareto.remote.codecs import registry as codecs
 from pareto.remote.link.probe import ConnectProbe, OpenProbe, Question
 from pareto.remote.worker import codings, connections, host, payloads, trial, units
 from pareto.remote.worker.device import Device, facts, refused_out_of_memory
-from pareto.remote.worker.phases import NoLink
 from pareto.remote.worker.probe import Prober
 from pareto.remote.worker.served import NO_REQUEST, Coding, Runs, ServedStage, baseline_s
 

@@ -116,6 +116,23 @@ def _engines(folder: Path) -> list[Path]:
     return _frame(folder, example_engines.trials(rounds=7), {})
 
 
+def _loads(folder: Path) -> list[Path]:
+    """Two backends at three points under two loads; the second is more than any of them bears."""
+    base, rows = [row for row in trials(rounds=2) if row["point"] in (0, 7, 21)], list[Row]()
+    for ips in (5.0, 15.0):
+        of = {"load": f"{ips:g}/s", "slo": "p95 < 200ms", "offered_ips": ips, "completed_ips": min(ips, 12.0)}
+        of |= {
+            "load_requests": 200,
+            "missed_requests": 10 * ips,
+            "independent_requests": 150,
+            "goodput_ips": ips / 2,
+        }
+        of |= {"load_latency_s": ips / 50, "load_latency_p95_s": ips / 30}
+        of |= {"stability": "stable" if ips < 12 else "unstable"}
+        rows += [row | of for row in base]
+    return [write(folder, rows)]
+
+
 def _struck(folder: Path) -> list[Path]:
     """The usual end of a search on a slow link: all that crosses was struck off, with a trial or without."""
     rows = [row for row in trials(rounds=1, backends=("tcp",)) if row["point"] in (0, 7, 21)]
@@ -157,6 +174,6 @@ RUNS: dict[str, Callable[[Path], list[Path]]] = {
     "no row": lambda folder: [write(folder, [])],
     "nothing crosses": lambda folder: [write(folder, trials(rounds=1)[21:22])],
     "all struck off": _struck, "one": _one, "backends": _backends, "few": _few, "wide": _wide, "thousand": _few,
-    "chain": _chain, "codecs": _codecs, "engines": _engines,
+    "chain": _chain, "codecs": _codecs, "engines": _engines, "loads": _loads,
 }  # fmt: skip
 """Every shape that a front may have."""

@@ -59,7 +59,7 @@ def example() -> pd.DataFrame:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
-    "run", gating(RUNS, "no row", "all struck off", "one", "few", "thousand", "chain", "codecs")
+    "run", gating(RUNS, "no row", "all struck off", "one", "few", "thousand", "chain", "codecs", "loads")
 )
 def test_every_kind_of_every_shape_is_written_or_says_why_not(
     reported: Reports, run: str, kind: str, tmp_path: Path
@@ -93,7 +93,7 @@ def test_every_kind_of_every_shape_is_written_or_says_why_not(
 def test_each_figure_says_what_it_shows(reported: Reports, snapshot: SnapshotAssertion) -> None:
     """Of each kind one: legend, caption, columns."""
     told: dict[str, list[str]] = {}
-    for run in ("backends", "chain", "codecs", "engines"):
+    for run in ("backends", "chain", "codecs", "engines", "loads"):
         for drawing in reported(run).drawings.values():
             if drawing.kind not in told:
                 try:

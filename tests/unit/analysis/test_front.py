@@ -217,7 +217,7 @@ def test_the_same_seed_gives_the_same_result_whatever_else_is_there() -> None:
 
 @pytest.mark.parametrize(
     "objectives",
-    [("payload", "edge-time"), ("p95", "throughput", "edge-memory"), ("energy", "latency"), tuple(OBJECTIVES)],
+    [("payload", "edge-time"), ("p95", "throughput", "edge-memory"), ("energy", "latency"), tuple(OBJECTIVES)[:-1]],
 )  # fmt: skip
 def test_the_front_in_any_objectives_against_brute_force(objectives: tuple[str, ...]) -> None:
     rng = np.random.default_rng(3)

@@ -31,7 +31,7 @@ from pareto.analysis.statistics.stability import (
 )
 from tests.unit.simulated_rounds import trials as simulated
 
-WIFI = ("m", "wifi", 1, "none", "eager", "auto", 0, "tuned")
+WIFI = ("m", "wifi", 1, "none", "eager", "auto", 0, "tuned", "none")
 
 
 def point(
@@ -127,7 +127,7 @@ def test_an_interval_is_as_wide_as_its_longer_half() -> None:
     assert halves(rows).to_numpy().T.tolist() == [pytest.approx([0.08, 0.02]), pytest.approx([0.01, 0.5])]
 
 
-LTE = ("m", "lte", 1, "none", "eager", "auto", 0, "tuned")
+LTE = ("m", "lte", 1, "none", "eager", "auto", 0, "tuned", "none")
 ONNX = (*WIFI[:4], "onnx", *WIFI[5:])
 OF_LATENCY = {key: value for key, value in NO_FIGURES.items() if key.startswith("throughput")}
 # At five of twelve rounds none of the 100 that there may be would be enough for some points.

@@ -16,10 +16,10 @@ import torch
 
 from pareto.protocol import pace
 from pareto.protocol.errors import BackendError
-from pareto.remote.backends.base import Reply, Tensors, layout
+from pareto.remote.backends.base import NoLink, Reply, Tensors, layout
 from pareto.remote.backends.tcp import TcpClient, TcpServer
 from pareto.remote.worker import phases, served
-from pareto.remote.worker.phases import Length, NoLink, Phase, Sample
+from pareto.remote.worker.phases import Length, Phase, Sample
 from tests.unit.backends.builders import Works, opened, refusal
 
 INPUTS = [(torch.full((1, 8), float(i)),) for i in range(4)]
