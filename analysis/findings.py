@@ -248,10 +248,10 @@ def find(
         where=where,
         prediction=prediction,
         answers=[
-            *answers(in_order, where, rows),
-            *of_codecs(in_order),
             *load.sentences(offered),
             *load.rate_sentences(sustained),
+            *answers(in_order, where, rows),
+            *of_codecs(in_order),
         ],
         doubts=[
             *compared.faults(prediction),

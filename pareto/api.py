@@ -36,7 +36,7 @@ from pareto.analysis.runs.points import CONDITION
 from pareto.analysis.tables.compare import compare_table
 from pareto.basics.console import html
 from pareto.commands import help as cli_help
-from pareto.commands.advise import Advised, advised, network_of
+from pareto.commands.advise import Advised, advised, network_of, under_load
 from pareto.protocol.errors import UserError as UserError
 
 if TYPE_CHECKING:
@@ -244,14 +244,17 @@ def advise(
     best: str = "latency",
     where: str = "",
     model: str = "",
+    load: str = "",
+    slo: str = "",
 ) -> Advised:
     """The best point in a network, by what was measured in others.
 
     latency, rate: one way, from edge to server, as `20ms` and `30mbit`. latency_back, rate_back: the other way, not
-    limited unless given. best: latency or throughput. where: a constraint. model: of several. Raises UserError.
+    limited unless given. best: latency or throughput. where: a constraint. model: of several. load, slo: `15/s` and
+    `p95 < 100ms`, to be told which points hold that. Raises UserError.
     """
     network = network_of(latency, rate, latency_back, rate_back)
-    return advised(_joined(run), network, best, where, model)
+    return advised(_joined(run), network, best, where, model, under=under_load(load, slo))
 
 
 def _joined(source: Source) -> Joined:

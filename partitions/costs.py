@@ -58,6 +58,18 @@ def activation_bytes(outline: Outline) -> tuple[int, ...]:
     return tuple(sizes[:-1])
 
 
+def held(outline: Outline) -> tuple[tuple[int, int], ...]:
+    """Bytes of each unit's parameters, and of the tensors that its widest operator reads and makes at batch 1."""
+    traced, widest = outline.traced, [0]
+    ends = {point.after for point in outline.points[1:]}
+    for node in traced.nodes:
+        sizes = (traced.specs[each].nbytes for each in (node, *node.all_input_nodes) if each in traced.specs)
+        widest[-1] = max(widest[-1], sum(sizes))
+        if node.name in ends:
+            widest.append(0)
+    return tuple(zip((cost.parameter_bytes for cost in of_units(outline)), widest, strict=False))
+
+
 def of_nodes(traced: TracedModel) -> list[Cost]:
     """The cost of each node of a graph. A parameter is counted once, at the first node that reads it."""
     costs, counted, flops = list[Cost](), set[int](), 0

@@ -83,7 +83,7 @@ def _closed(path: Path) -> Path | None:
 @contextmanager
 def delegated_cgroup() -> Iterator[list[str]]:
     """A cgroup that is USER's: the argv prefix that enters it. Nothing may be left in it but the group entered."""
-    parent, version = cpu._cpu_controller()
+    parent, version = cpu._controller()
     delegated = parent / "pareto-test-delegated"
     inner = delegated / "of-the-user"
     delegated.mkdir()
@@ -104,7 +104,7 @@ def delegated_cgroup() -> Iterator[list[str]]:
 
 def quota(bed: Testbed, role: str) -> float:
     """The share of a core that the cgroup of a host's programs leaves them."""
-    root, top, version = cpu._cpu_hierarchy(Path("/proc"))
+    root, top, version = cpu._hierarchy("cpu", Path("/proc"))
     lines = bed.remotes[role].connection.run("cat /proc/self/cgroup").out.splitlines()
     groups = {
         name: path for _, names, path in (line.split(":", 2) for line in lines) for name in names.split(",")

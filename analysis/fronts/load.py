@@ -50,7 +50,8 @@ def loads(trials: pd.DataFrame, folders: Sequence[Path] = ()) -> pd.DataFrame:
     rounds together. A quantile is empty where the requests are too few, or were dropped. folders: of the runs.
     missed_low, missed_high: the ends of the share's interval, each with a confidence of 95 % (Clopper and Pearson, "The
     use of confidence or fiducial limits", Biometrika 26, 1934), of as many requests as are worth independent ones.
-    holds: `yes` if fewer missed than the SLO allows, `no` if more did, `open` if the requests do not tell.
+    holds: `yes` if fewer missed than the SLO allows, `no` if more did or the backlog grew in most rounds, `open` if the
+    requests do not tell.
     """
     if "load_requests" not in trials:
         return pd.DataFrame(columns=COLUMNS)
@@ -71,7 +72,13 @@ def loads(trials: pd.DataFrame, folders: Sequence[Path] = ()) -> pd.DataFrame:
     for name, q in QUANTILES.items():
         found = np.array([quantile_of(latencies_s, q) for latencies_s in each_s])
         rows[name] = np.where(np.isfinite(found), found, np.nan)
-    return sorted_cells(_judged(rows).reindex(columns=COLUMNS))
+    grew = 2 * rows["unstable_rounds"] > rows["rounds"]
+    rows = sorted_cells(_judged(rows, grew).reindex(columns=COLUMNS))
+    # The loads of what is the same but for them by their rates: as texts 5/s would come after 15/s.
+    apart = [[name for name in CONDITION if name != "load"], CONDITION]
+    same, own = (rows.groupby([*names, "slo"], dropna=False, observed=True) for names in apart)
+    keys = pd.DataFrame({"same": same.ngroup(), "rate": own["offered_ips"].transform("median")})
+    return rows.loc[keys.sort_values(["same", "rate"], kind="stable").index].reset_index(drop=True)
 
 
 def tried(trials: pd.DataFrame) -> pd.DataFrame:
@@ -80,11 +87,11 @@ def tried(trials: pd.DataFrame) -> pd.DataFrame:
     """
     if "load_requests" not in trials:
         return pd.DataFrame(columns=[*schema.CELL, "rate", "holds", "closed"])
-    found = _judged(trials[trials["load"].isin(load.FOUND)].sort_values("round", kind="stable"))
-    grew = found["stability"].astype("str").eq(UNSTABLE)
+    found = trials[trials["load"].isin(load.FOUND)].sort_values("round", kind="stable")
+    found = _judged(found, found["stability"].astype("str").eq(UNSTABLE))
     return found[[*schema.CELL]].assign(
         rate=found["offered_ips"] / found["batch_size"],
-        holds=found["holds"].mask(grew, NO).where(found["completed_ips"].notna(), ""),
+        holds=found["holds"].where(found["completed_ips"].notna(), ""),
         closed=found["throughput_ips"] / found["batch_size"],
     )
 
@@ -118,13 +125,14 @@ def sustained(trials: pd.DataFrame) -> pd.DataFrame:
     return sorted_cells(made.reindex(columns=SUSTAINED))
 
 
-def _judged(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows with the share that missed, the ends of its interval, and whether the SLO holds."""
+def _judged(rows: pd.DataFrame, grew: pd.Series) -> pd.DataFrame:
+    """The rows with the share that missed, the ends of its interval, and whether the SLO holds. grew: where the backlog
+    did, so that it would not for longer."""
     texts = rows["slo"].astype("str").where(rows["slo"].notna(), "")
     allowed = np.array([load.slo(text).share if text else np.nan for text in texts], dtype=float)
     share = rows["missed_requests"] / rows["load_requests"].where(texts.ne(""))
     low, high = share_ends(*np.array([share, rows["independent_requests"]], dtype=float))
-    holds = np.select([np.isnan(allowed), high <= allowed, low > allowed], ["", YES, NO], OPEN)
+    holds = np.select([np.isnan(allowed), grew, high <= allowed, low > allowed], ["", NO, YES, NO], OPEN)
     return rows.assign(missed_share=share, missed_low=low, missed_high=high, holds=holds)
 
 
@@ -157,8 +165,8 @@ def sentences(rows: pd.DataFrame) -> Iterator[str]:
             text = f"{key[-1]} holds at {where}, of {count(len(of), 'point')}"
         else:
             least = of.loc[of["missed_share"].idxmin()]
-            missed = f"{percent(least['missed_share'])} miss at {naming.cell_name(least)}"
-            text = f"{key[-1]} holds at none of {count(len(of), 'point')}; {missed}"
+            missed = f"fewest miss at {naming.cell_name(least)}, {percent(least['missed_share'])}"
+            text = f"{key[-1]} is sure to hold at none of {count(len(of), 'point')}; {missed}"
         left = int(of["holds"].eq(OPEN).sum())
         text += (
             f"; at {count(left, 'point')} the requests do not tell: more rounds (--trials), or --phase"

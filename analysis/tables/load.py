@@ -46,7 +46,7 @@ def _rates(rows: pd.DataFrame, most: int) -> Table:
 
 
 def _loads(rows: pd.DataFrame, most: int) -> Table:
-    placed = rows.assign(at=rows.groupby([*CONDITION, "slo"], dropna=False).ngroup())
+    placed = rows.assign(at=rows.groupby([*CONDITION, "slo"], dropna=False, sort=False).ngroup())
     shown = placed.sort_values(["at", "missed_share", "load_latency_s"], kind="stable")
     if len(shown) > most:
         shown = shown[shown.groupby("at").cumcount() < max(1, most // shown["at"].nunique())]

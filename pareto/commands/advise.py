@@ -17,7 +17,9 @@ from pareto.commands.help import CONCLUDE, JSON, WHERE, argument, command, given
 from pareto.commands.report import run_folders
 from pareto.commands.runs import last
 from pareto.protocol.errors import UserError
+from pareto.sweep import load as of_load
 from pareto.sweep import options as declared
+from pareto.sweep.load import Load, Slo
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,6 +51,10 @@ def advise(
     where: str = WHERE,
     model: str = option("", "Which model, of several; without runs, any.", "--model", "-m", kind="MODEL"),
     profile: Path | None = option(None, "Choose among all splits by a model profile.", kind="FOLDER"),
+    load: str = option(
+        "", "With --slo: requests that arrive by themselves, as 15/s or poisson:15/s.", kind="RATE"
+    ),
+    slo: str = option("", "Which points hold it under --load, such as 'p95 < 100ms'.", kind="TEXT"),
     batch_size: str = option("", "Of predictions: images per request.  [1; a profile's least]", kind="N"),
     out: Path = cli_help.out("Where tables go, and in profiles/ times.  [results]", head=_WITHOUT),
     json: bool = JSON,
@@ -87,12 +93,27 @@ def advise(
     folders = run_folders(screen, runs, RESULTS) if runs else last(screen) if profile is None else []
     from pareto.analysis import as_json
 
-    found = advised(folders, network, best, where, model, profile, int(batch_size) if batch_size else None)
+    under = under_load(load, slo)
+    found = advised(
+        folders, network, best, where, model, profile, int(batch_size) if batch_size else None, under
+    )
     if json:
         say(as_json.text(found.data))
         return
     for each in found.parts:
         screen.print(each)
+
+
+def under_load(load: str, slo: str) -> tuple[Load, Slo] | None:
+    """The load and the SLO of these texts; None without both. Raises UserError."""
+    if not load and not slo:
+        return None
+    if not load or not slo:
+        raise UserError("--load and --slo go together, as in --load 15/s --slo 'p95 < 100ms'")
+    found = None if load.startswith(of_load.TRACE) or load in of_load.FOUND else of_load.parse(load)
+    if found is None:
+        raise UserError(f"--load {load}: a prediction is for a rate such as 15/s or poisson:15/s")
+    return found, of_load.slo(slo)
 
 
 def network_of(latency: str, rate: str, latency_back: str = "0ms", rate_back: str = "") -> Network:
@@ -133,8 +154,10 @@ def advised(
     model: str = "",
     profile: Path | None = None,
     batch_size: int | None = None,
+    under: tuple[Load, Slo] | None = None,
 ) -> Advised:
-    """Advice for a network, from what was measured in others; or by a model profile, which runs test.
+    """Advice for a network, from what was measured in others; or by a model profile, which runs test. under: a load,
+    and what its requests may take.
 
     The runs' own profile counts, where their trials leave out points that may be best (`analysis.advice.advise.kept`).
     where: a constraint on what is measured or predicted. Raises UserError.
@@ -144,6 +167,7 @@ def advised(
     from pareto.analysis import as_json
     from pareto.analysis.advice.advise import advise as by_runs
     from pareto.analysis.advice.advise import kept
+    from pareto.analysis.advice.under_load import sentence
     from pareto.analysis.prediction.compared import in_run
     from pareto.analysis.runs.load import joined
     from pareto.analysis.tables.advice import advice_table, predicted_advice, predicted_table
@@ -162,11 +186,19 @@ def advised(
         notes += known.notes
     if profile is not None:
         rows, said = _by_profile(profile, known, network, batch_size, where, depth)
+        if under is not None:
+            notes.append(sentence(rows, *under, (math.nan, math.nan)))
         answer, lines = predicted_advice(rows, best), [*said, *notes]
         parts: list[RenderableType] = [Text(answer, style="bold"), predicted_table(rows), *lines]
         return Advised(answer, {"answers": [answer, *lines], "splits": rows}, parts)
     assert known is not None  # noqa: S101
     found = by_runs(known, network, objective=best, where=where, model=model)
+    if under is not None:
+        spreads = [
+            0.0 if found.ranking.profile else found.validation.spread(name)
+            for name in ("latency", "throughput")
+        ]
+        notes.append(sentence(found.ranking.choices, *under, (spreads[0], spreads[1])))
     unmeasured = int(known.struck["how"].eq("physics").sum())
     if unmeasured and not found.ranking.profile:
         profiles = [folder for run in known.runs for folder in in_run(run.folder)]

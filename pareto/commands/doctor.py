@@ -88,7 +88,7 @@ def of_this_machine(*, repair: bool) -> list[Finding]:
         relay = "a relay process shapes the link instead"
         if rights.kind == OWN:
             relay += ", without real-time scheduling: how late it is stands in each run"
-            if shares := cpu.shares_refused():
+            if shares := cpu.refused():
                 findings.append(Finding("edge-cpu", shares))
             # From inside the user namespace nobody sees what root's runs have left.
             sudo = f"sudo {COMMAND} doctor --repair"

@@ -67,7 +67,7 @@ class Job:
             self.simulation = Simulation(load(next(iter(sweep.testbeds.values()))), began)
         elif not dry_run and sweep.cluster is None:
             for testbed in dict.fromkeys(sweep.testbeds.values()):
-                require_testbed(testbed, sweep.edge_cpu, sweep.alone)
+                require_testbed(testbed, sweep.edge_cpu, sweep.alone, sweep.edge_memory)
         if sweep.cluster is not None:
             cluster.security("--cluster", sweep.cluster, sweep.tls_files)  # what is missing is said at once
         elif sweep.fleet and not dry_run:

@@ -24,11 +24,11 @@ from pareto.protocol.pace import one_by_one
 from pareto.remote.codecs.registry import NONE
 from pareto.remote.link import probe
 from pareto.remote.link.profile import describe
-from pareto.remote.link.units import minutes
+from pareto.remote.link.units import minutes, nbytes
 from pareto.sweep import dataset_names, load
 from pareto.sweep.cell import Cell
 from pareto.sweep.networks import Networks
-from pareto.sweep.plan import CLEARLY, ModelFacts, Models, Plan, of_links, reach
+from pareto.sweep.plan import CLEARLY, ModelFacts, Models, Plan, of_links, reach, too_large
 from pareto.sweep.sweep import AUTO, Sweep
 from pareto.sweep.waits import slowed
 from pareto.trial.rows import REACHED
@@ -89,6 +89,8 @@ def plan(
         table.add_row("cores", held)
     for line in _known(sweep, models, networks, plan) if cores is not None and sweep.device == "cpu" else ():
         table.add_row("physics", line)
+    for line in _too_large(sweep, models):
+        table.add_row("memory", line)
     if sweep.tcp != TcpSettings():
         table.add_row("TCP", _tcp(sweep.tcp))
     for sent in dict.fromkeys(_input(sweep, model) for model in models.values()):
@@ -127,6 +129,17 @@ def plan(
         foreseen += f", {minutes(plan.estimate_s * turns / tasks)} on all testbeds ({tasks} tasks)"
     table.add_row("estimate", foreseen)
     out.print(table)
+
+
+def _too_large(sweep: Sweep, models: Models) -> Iterator[str]:
+    """A line for each model and batch size of which points do not fit into the edge's memory."""
+    for model, facts in models.items():
+        for size in sweep.batch_sizes if sweep.edge_memory else ():
+            needs = {cuts: needed for cuts in facts.splits if (needed := too_large(sweep, facts, cuts, size))}
+            if needs:
+                names = some(["+".join(map(str, cuts)) for cuts in needs])
+                what, room = f"{model}, batch size {size}," if size > 1 else model, nbytes(sweep.edge_memory)
+                yield f"{what} does not fit into {room} at {names}: {nbytes(min(needs.values()))} or more"
 
 
 def _input(sweep: Sweep, model: ModelFacts) -> str:

@@ -13,15 +13,16 @@ from pareto.hosts.testbed import Testbed
 from pareto.remote.link.profile import Profile
 
 
-def require_testbed(name: str, edge_cpu: float = 1.0, alone: str = "") -> None:
+def require_testbed(name: str, edge_cpu: float = 1.0, alone: str = "", memory: int = 0) -> None:
     """Find out before anything else whether the testbed can be had. Raises UserError.
 
-    edge_cpu: the share of a core that a local edge is to get. alone: the role of the only host that is wanted.
+    edge_cpu, memory: the share of a core, and the bytes, that a local edge is to get. alone: the role of the only host
+    that is wanted.
     """
     if name == THIS_MACHINE:
         from pareto.hosts.local.testbed import require_local
 
-        require_local(edge_cpu)
+        require_local(edge_cpu, memory)
     else:
         file = inventory.load(Path(name))
         file.one(alone) if alone else file.roles  # raises where one is missing

@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from pareto.models import codec_results, feed
-from pareto.partitions import allocator, proof, registry, scratch, shards, weights
+from pareto.partitions import allocator, costs, proof, registry, scratch, shards, weights
 from pareto.partitions import model as partitioned
 from pareto.partitions.engines import registry as engines
 from pareto.partitions.engines.base import EngineError, Ranges
@@ -246,6 +246,7 @@ def _prepare(
             accuracy=accuracy,
             dtypes=tuple(tuple(spec.dtype for spec in point.payload) for point in model.points),
             nodes=model.nodes,
+            units=costs.held(model),
             unfit={
                 codec.text: frozenset(range(model.last)).difference(codec.made)
                 for codec in codecs

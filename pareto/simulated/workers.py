@@ -119,6 +119,7 @@ class Simulation:
             sum(self.world.unit_times_s(EDGE, outline.name, flops)),
             sum(spec.nbytes for spec in outline.results),
             input=how.input,
+            units=costs.held(outline),
             notes=(fold_note(outline.points, outline.cuts), f"{SIMULATED}: {NOTE}"),
             dtypes=tuple(tuple(spec.dtype for spec in point.payload) for point in outline.points),
             wire_shares=codecs.wire_shares(self.world, outline, sweep.coding),

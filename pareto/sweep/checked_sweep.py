@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from pareto.protocol.constants import MOST_IN_FLIGHT
 from pareto.protocol.errors import UserError
 from pareto.remote.backends import registry
 from pareto.remote.codecs import registry as codec_registry
+from pareto.remote.link.units import minutes
 from pareto.sweep import dataset_names, load
 from pareto.sweep.networks import links_of, profiles
 from pareto.sweep.options import OPTIONS, PHASES, QUICK_TRIALS
@@ -146,6 +148,11 @@ def _of_loads(sweep: Sweep) -> Iterator[str]:
         yield "--load find: ask for it by --find-rate constant, or poisson"
     if sweep.find_rate is None and len(loads) < len(sweep.loads):
         yield "--load: two files of arrivals have one name: rename one"
+    least = math.ceil(sweep.level.requests / sweep.rounds) if sweep.level is not None else 2
+    for text, each in loads.items():
+        if each is not None and not each.is_found and each.at_s is None and least / each.rate > load.MOST_S:
+            lasts = f"{least} requests take {minutes(least / each.rate)}, {minutes(load.MOST_S)} are the most"
+            yield f"--load {text}: {lasts}: a higher rate, or more rounds (--trials)"
     if not any(loads.values()):
         if sweep.slo is not None:
             yield "--slo is about requests that arrive by themselves: say at which rate, as in --load 15/s"

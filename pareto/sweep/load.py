@@ -27,6 +27,8 @@ FOUND = (FIND, POISSON + FIND)
 """The loads whose rate is another in each round of a cell."""
 RATES = 0.001, 100_000.0
 """The least and the greatest rate of a load, in requests a second."""
+MOST_S = 21_600.0
+"""Seconds that a phase may last."""
 NEEDED: Mapping[float, int] = {0.5: 11, 0.9: 64, 0.95: 130, 0.99: 662, 0.999: 6636}
 """Requests of which two or more lie beyond a quantile with a confidence of 99 % (`analysis.statistics.samples`)."""
 _RATE = re.compile(r"(\d+(?:\.\d+)?)/s")
@@ -95,7 +97,7 @@ def parse(text: str) -> Load | None:
     match = _RATE.fullmatch(text.removeprefix(POISSON))
     if match is None or not RATES[0] <= (rate := float(match[1])) <= RATES[1]:
         raise UserError(
-            "a rate such as 15/s or poisson:15/s, trace:FILE with a time of arrival a line, or none"
+            "a load is a rate such as 15/s or poisson:15/s, trace:FILE with a time of arrival a line, or none"
         )
     return Load(text, rate, by_chance=text.startswith(POISSON))
 
@@ -112,7 +114,7 @@ def slo(text: str) -> Slo:
     """The SLO that a text states. Raises UserError."""
     match = _QUANTILE.fullmatch(text.strip())
     if match is None:
-        raise UserError("one such as 'p95 < 100ms', 'max < 1s' or 'missed < 1%'")
+        raise UserError("an SLO is one such as 'p95 < 100ms', 'max < 1s' or 'missed < 1%'")
     percent, is_max, is_missed, limit = match.groups()
     if is_missed:
         return Slo(text, units.share(limit, "--slo"), None)
@@ -140,8 +142,12 @@ def _trace(path: Path) -> Load:
         at_s = tuple(map(float, lines))
     except ValueError:
         raise UserError(f"{path}: a time of arrival in seconds on each line, and nothing else") from None
-    if not 2 <= len(at_s) <= MOST_REQUESTS or any(not 0 <= a <= b < 1e5 for a, b in itertools.pairwise(at_s)):
-        raise UserError(f"{path}: 2 to {MOST_REQUESTS} times of arrival that rise, in seconds from 0 on")
+    if not 2 <= len(at_s) <= MOST_REQUESTS or any(
+        not 0 <= a <= b <= MOST_S for a, b in itertools.pairwise(at_s)
+    ):
+        raise UserError(
+            f"{path}: 2 to {MOST_REQUESTS} times of arrival that rise, in seconds from 0 to {MOST_S:.0f}"
+        )
     span_s = at_s[-1] - at_s[0]
     if not span_s > 0:
         raise UserError(f"{path}: all requests arrive at once: that is no rate")

@@ -292,6 +292,11 @@ _OPTIONS = (
         "hosts", "Hosts of the local or simulated testbed, a chain from edge to server.", None, "2", kind=int
     ),
     _hosts("edge_cpu", "Share of a core that the local edge gets.", 1.0, metavar="SHARE"),
+    _hosts(
+        "memory",
+        "What the edge has, as edge=512mib: points that cannot fit are left out, a local edge is held to it.",
+        metavar="SIZE",
+    ),
     _hosts("threads", "Compute threads on each host.", None, "1", kind=int),
     _hosts(
         "device",

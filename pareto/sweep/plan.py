@@ -15,7 +15,8 @@ from pareto.protocol.trial_messages import Arrivals
 from pareto.remote.codecs.registry import NONE
 from pareto.remote.link import probe
 from pareto.remote.link.profile import Profile
-from pareto.sweep import bounds, load
+from pareto.remote.link.units import nbytes
+from pareto.sweep import bounds, load, memory
 from pareto.sweep.cell import Cell, Condition
 from pareto.sweep.networks import ALONG, Networks
 from pareto.sweep.sweep import AUTO, Sweep
@@ -60,7 +61,8 @@ class ModelFacts:
     for the user. wire_shares: by codec, of each point's payload the share that it sends. codec_s: by codec, encoding at
     each point, and decoding. accuracy: by batch size, codec at work, engine and split, as far as it is known. dtypes:
     of the tensors that cross at each point; floats where that is not known. nodes: before each point; of a usual model
-    where that is not known. unfit: of a user's own codec, the points at which it does not take what crosses.
+    where that is not known. unfit: of a user's own codec, the points at which it does not take what crosses. units: of
+    each the bytes of its parameters, and of all tensors that it makes.
     """
 
     points: tuple[tuple[str, int], ...]
@@ -76,6 +78,7 @@ class ModelFacts:
     dtypes: tuple[tuple[str, ...], ...] = ()
     nodes: tuple[int, ...] = ()
     unfit: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    units: tuple[tuple[int, int], ...] = ()
 
     @property
     def last(self) -> int:
@@ -159,6 +162,7 @@ def cells(sweep: Sweep, models: Models, netems: Iterable[str]) -> list[Cell]:
         for netem in netems
         for batch_size in sweep.batch_sizes
         for cuts in facts.splits
+        if not too_large(sweep, facts, cuts, batch_size)
         for depth in sweep.depths
         for ahead in sweep.prefetch
         for kept in sweep.allocators
@@ -169,8 +173,22 @@ def cells(sweep: Sweep, models: Models, netems: Iterable[str]) -> list[Cell]:
     ]
 
 
+def too_large(sweep: Sweep, model: ModelFacts, cuts: Sequence[int], batch_size: int) -> int:
+    """The bytes that the edge needs at a split, if it has fewer; else 0."""
+    needed = memory.edge_bytes(model.units, cuts[0], batch_size) if sweep.edge_memory else 0
+    return needed if needed > sweep.edge_memory else 0
+
+
 def check_fits(sweep: Sweep, models: Models) -> None:
-    """Raises UserError for a user's own codec that is for none of the points that are measured."""
+    """Raises UserError for a user's own codec, or an edge's memory, that is for none of the points to measure."""
+    for name, model in models.items():
+        if all(too_large(sweep, model, cuts, min(sweep.batch_sizes)) for cuts in model.splits):
+            least = min(
+                memory.edge_bytes(model.units, cuts[0], min(sweep.batch_sizes)) for cuts in model.splits
+            )
+            raise UserError(
+                f"--memory {sweep.memory}: no point of {name} fits: the least needs {nbytes(least)}"
+            )
     crossing = [(model, cuts) for model in models.values() for cuts in model.splits if model.crossing(cuts)]
     for codec in sweep.coding:
         if codec.own and crossing and not any(codec.text in _codecs(sweep, *each) for each in crossing):

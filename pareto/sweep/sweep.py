@@ -30,6 +30,7 @@ from pareto.remote.codecs import registry as codec_registry
 from pareto.remote.link import units
 from pareto.remote.link.probe import Tolerance
 from pareto.sweep import dataset_names, load
+from pareto.sweep import memory as of_memory
 from pareto.sweep.options import OPTIONS, ROUNDS, testbed_name
 from pareto.sweep.testbeds import numbered, several
 
@@ -166,6 +167,7 @@ class Sweep(BaseModel):
     edge_only: bool = _option("edge_only")
     server_only: bool = _option("server_only")
     edge_cpu: float = _option("edge_cpu", ge=0.05, le=1.0)
+    memory: Annotated[str, AfterValidator(of_memory.stated)] | None = _option("memory")
     threads: int | None = _option("threads", ge=1, le=256)
     device: str = _option("device")
     sample: Annotated[float | None, quantity(units.delay_s), BeforeValidator(_unless_off)] = _option(
@@ -257,6 +259,11 @@ class Sweep(BaseModel):
     @property
     def coding(self) -> tuple[codec_registry.Codec, ...]:
         return coding(self.codecs)
+
+    @property
+    def edge_memory(self) -> int:
+        """The bytes that the edge has; 0 where nobody says."""
+        return 0 if self.memory is None else of_memory.of_text(self.memory)
 
     @property
     def level(self) -> load.Slo | None:

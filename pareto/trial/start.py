@@ -32,6 +32,7 @@ def testbed_of(sweep: Sweep, profiles: Iterable[Profile], say: Say = to_stderr) 
         hosts=sweep.hosts or 2,
         shape_at=sweep.shape_at,
         edge_cpu=sweep.edge_cpu,
+        memory=sweep.edge_memory,
         threads=sweep.threads or 1,
         device=sweep.device,
         tcp=sweep.tcp,

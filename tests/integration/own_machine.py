@@ -110,7 +110,7 @@ def _script(cgroups: Mapping[Path, Path]) -> Iterator[str]:
 def _own_cgroup() -> dict[Path, Path]:
     """The root of those with CPU quotas, if this kernel has them, and a group that is to stand for it."""
     try:
-        parent, version = cpu._cpu_controller()
+        parent, version = cpu._controller()
     except Refused:
         return {}
     if version == 2:

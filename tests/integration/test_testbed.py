@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import queue
+import shlex
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from pareto.hosts.connection import Unreachable
 from pareto.hosts.host import EDGE, SERVER, TcpSettings, TestbedError
+from pareto.hosts.local import cpu
 from pareto.hosts.local.testbed import open_local
 from pareto.hosts.session import SessionError
 from pareto.hosts.shapers import RelayShaper
@@ -73,6 +75,16 @@ def test_hosts_are_apart_each_with_its_cores_and_share(bed: Testbed, other: Test
     assert cores[EDGE] != cores[SERVER] or len(os.sched_getaffinity(0)) == 1
     assert bed.watch_strangers is not None  # a quota does not hide what other programs take
     assert (quota(bed, EDGE), quota(other, EDGE)) == (0.25, 0.05)
+
+
+@pytest.mark.skipif(bool(cpu.refused(("memory",))), reason="no cgroup with memory is to be had here")
+def test_an_edge_is_killed_for_more_memory_than_it_has_and_nobody_else() -> None:
+    takes = shlex.join([sys.executable, "-c", f"print(len(bytearray(b'x') * {200 << 20}))"])
+    with closing(open_local(memory=100 << 20)) as small:
+        edge, server = (small.remotes[name].connection.run(takes) for name in (EDGE, SERVER))
+        assert (edge.status, edge.out, server.out) == (137, "", f"{200 << 20}\n")
+        assert small.label.endswith("with 105 MB of memory")
+        assert run(small, EDGE, "echo lives").strip() == "lives"
 
 
 def test_over_ssh_strangers_are_refused(bed: Testbed) -> None:

@@ -39,6 +39,7 @@ BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"from": "jpeg"}, "--from jpeg"),
     ({"load": "15"}, "--load '15'"),
     ({"load": "trace:/nowhere"}, "/nowhere"),
+    ({"load": "0.01/s", "slo": "p99 < 1s", "trials": 1}, "--load 0.01/s"),
     ({"every": "fast"}, "--every"),
     ({"every": "2h"}, "--every"),
     ({"load": "15/s", "queue": 0}, "--queue 0"),

@@ -4,7 +4,7 @@ It runs as root, as a child of the driver, which need not be root; or as root of
 the driver has put it. It speaks `pareto.protocol.jsonlines`:
 
 - `own` {uid}: first, where it is in a namespace of its own, which the user with that number made
-- `build` {hosts: [{name, cpu_share}] in the order of the chain, user, public_key, shaper: auto|netem|relay,
+- `build` {hosts: [{name, cpu_share, memory}] in the order of the chain, user, public_key, shaper: auto|netem|relay,
   tcp: a TcpSettings' fields} -> logins: how to reach each host; facts: what is in force, for the manifest
 - `shape` {link, a profile's fields}: a profile for the relay on that link, counted from the edge; `restart`, `seed` and
   `stats` {link}: the relay's own requests
@@ -104,7 +104,9 @@ class Builder:
         journal.sweep()
         link_journal.repair()
         self._journal = journal.acquire()
-        shares = {host["name"]: host["cpu_share"] for host in request["hosts"]}
+        shares, memories = (
+            {host["name"]: host[of] for host in request["hosts"]} for of in ("cpu_share", "memory")
+        )
         shaper = request["shaper"]
         if shaper == "auto":
             shaper = "netem" if qdisc.supported() else "relay"
@@ -116,9 +118,9 @@ class Builder:
         cores = cpu.placement(len(shares))
         for host, core in zip(spaces, cores.hosts, strict=True):
             share = shares[host.name]
-            group = cpu.limit(self._journal, host.name, share) if share < 1 else None
+            groups = cpu.limit(self._journal, host.name, share, memories[host.name])
             folder = self._journal.folder / host.name
-            server, key, log = sshd.start(host, folder, accounts, request["public_key"], core, group)
+            server, key, log = sshd.start(host, folder, accounts, request["public_key"], core, groups)
             self._parts.append(Part(f"the sshd of {host.name}", server, log))
             logins[host.name] = {
                 "address": host.management_address,
@@ -133,6 +135,7 @@ class Builder:
                 "data_interface": host.ends[0].interface,
                 "core": core,
                 "cpu_share": share,
+                "memory": memories[host.name],
             }
         namespaces = {host.name: host.namespace for host in spaces}
         for link in links:

@@ -1,4 +1,4 @@
-"""The core that a host runs on, and how much of it: a pinned core each, and a CPU quota for a slower one."""
+"""The core that a host runs on, and how much of it and of memory: a pinned core each, and cgroups for less."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ PERIOD_US = 5_000
 """Length of a quota period. With the kernel's 100 ms a stage either fits or waits 75 ms: latency gets bursty."""
 LEAST_QUOTA_US = 1_000
 """The kernel's: for less of a core the period is longer."""
+OPTIONS = {"cpu": "--edge-cpu", "memory": "--memory"}
+"""The option that each cgroup controller is for."""
 
 
 @dataclass(frozen=True)
@@ -120,30 +122,46 @@ def watch_strangers(which: Sequence[int]) -> Callable[[], float]:
     return lambda: core_time(os.getpid(), set(which)).strangers_percent(before, len(which))
 
 
-def limit(journal: Journal, name: str, share: float) -> Path:
-    """A cgroup whose members get `share` of one core; returns the file that takes their pids. Raises Refused."""
-    parent, version = _cpu_controller()
-    group = parent / f"pareto{journal.slot}-{name}"
-    journal.note("cgroup", str(group))
-    quota_us, period_us = quota(share)
-    try:
-        if version == 2 and "cpu" not in _words(parent / "cgroup.subtree_control"):
-            (parent / "cgroup.subtree_control").write_text("+cpu")
-        group.mkdir()
-        if version == 2:
-            (group / "cpu.max").write_text(f"{quota_us} {period_us}")
-        else:
-            (group / "cpu.cfs_period_us").write_text(str(period_us))
-            (group / "cpu.cfs_quota_us").write_text(str(quota_us))
-    except OSError as error:
-        raise Refused(f"--edge-cpu: no share of a core is to be had in {parent}: {error.strerror}") from None
-    return group / "cgroup.procs"
+def limit(journal: Journal, name: str, share: float, memory: int) -> list[Path]:
+    """The files that take the pids of cgroups whose members get `share` of one core, and all together `memory` bytes;
+    none for a whole core and 0. Raises Refused."""
+    takes: list[Path] = []
+    for controller in limited(share, memory):
+        parent, version = _controller(controller)
+        group, quota_us = parent / f"pareto{journal.slot}-{name}", quota(share)
+        by_version: dict[tuple[str, int], dict[str, int | str]] = {
+            ("cpu", 1): {"cpu.cfs_period_us": quota_us[1], "cpu.cfs_quota_us": quota_us[0]},
+            ("cpu", 2): {"cpu.max": "{} {}".format(*quota_us)},
+            ("memory", 1): {"memory.swappiness": 0, "memory.limit_in_bytes": memory},
+            ("memory", 2): {"memory.swap.max": 0, "memory.max": memory},
+        }
+        try:
+            if version == 2 and controller not in _words(parent / "cgroup.subtree_control"):
+                (parent / "cgroup.subtree_control").write_text(f"+{controller}")
+            if not takes or takes[0].parent != group:
+                journal.note("cgroup", str(group))
+                group.mkdir()
+                takes.append(group / "cgroup.procs")
+            for file, value in by_version[controller, version].items():
+                if "swap" not in file or (group / file).exists():  # not each kernel swaps
+                    (group / file).write_text(str(value))
+        except OSError as error:
+            raise Refused(
+                f"{OPTIONS[controller]}: nothing is to be had in {parent}: {error.strerror}"
+            ) from None
+    return takes
 
 
-def shares_refused() -> str:
-    """Why this process, as it is, can give no share of a core; empty where it can."""
+def limited(share: float, memory: int) -> list[str]:
+    """The cgroup controllers that hold a host to this share of a core, and to so many bytes."""
+    return ["cpu"] * (share < 1) + ["memory"] * (memory > 0)
+
+
+def refused(controllers: Sequence[str] = ("cpu",)) -> str:
+    """Why this process, as it is, can limit no host by these controllers; empty where it can."""
     try:
-        _cpu_controller()
+        for each in controllers:
+            _controller(each)
     except Refused as refused:
         return str(refused)
     return ""
@@ -155,26 +173,26 @@ def quota(share: float) -> tuple[int, int]:
     return quota_us, max(PERIOD_US, round(quota_us / share))
 
 
-def _cpu_controller(proc: Path = Path("/proc")) -> tuple[Path, int]:
-    """Where this process may make a cgroup with a CPU quota, and the cgroup version there. Raises Refused.
+def _controller(name: str = "cpu", proc: Path = Path("/proc")) -> tuple[Path, int]:
+    """Where this process may make a cgroup with this controller, and the cgroup version there. Raises Refused.
 
     At the top; else in the nearest of the groups it is in that is the user's, delegated to him by who is root.
     """
-    root, top, version = _cpu_hierarchy(proc)
+    root, top, version = _hierarchy(name, proc)
     if _is_ours(top):
         return top, version
     of_ours = (line.split(":", 2)[1:] for line in (proc / "self/cgroup").read_text().splitlines())
-    wanted = "cpu" if version == 1 else ""
+    wanted = name if version == 1 else ""
     path = next((path for controllers, path in of_ours if wanted in controllers.split(",")), "/")
     own = top / os.path.relpath(path, root)
     for group in [own, *own.parents]:
         if not group.is_relative_to(top):
             break
         # A group of version 2 that has processes itself gives no shares to the groups in it.
-        if _is_ours(group) and (version == 1 or "cpu" in _words(group / "cgroup.subtree_control")):
+        if _is_ours(group) and (version == 1 or name in _words(group / "cgroup.subtree_control")):
             return group, version
     raise Refused(
-        "--edge-cpu needs a cgroup with a CPU quota, and none is delegated to this user: run it as root, or by "
+        f"{OPTIONS[name]} needs a cgroup of its own, and none is delegated to this user: run it as root, or by "
         f"systemd-run --user --scope -p Delegate=yes {COMMAND} ..."
     )
 
@@ -183,19 +201,19 @@ def _is_ours(group: Path) -> bool:
     return os.access(group, os.W_OK) and os.access(group / "cgroup.procs", os.W_OK)
 
 
-def _cpu_hierarchy(proc: Path) -> tuple[str, Path, int]:
+def _hierarchy(name: str, proc: Path) -> tuple[str, Path, int]:
     """The group that is mounted, where, and the cgroup version, by proc(5)'s mountinfo: a later mount covers others."""
     unified = ("", proc, 2)
     for line in reversed((proc / "self/mountinfo").read_text().splitlines()):
         before, _, after = line.partition(" - ")
         kind, _, options = after.split(" ", 2)
         root, mount = before.split()[3:5]
-        if kind == "cgroup" and "cpu" in options.split(","):
+        if kind == "cgroup" and name in options.split(","):
             return root, Path(mount), 1
         if kind == "cgroup2" and not unified[0]:
             unified = root, Path(mount), 2
-    if "cpu" not in _words(unified[1] / "cgroup.controllers"):
-        raise Refused("--edge-cpu needs the cgroup cpu controller, and this kernel has none mounted")
+    if name not in _words(unified[1] / "cgroup.controllers"):
+        raise Refused(f"{OPTIONS[name]} needs the cgroup {name} controller, and this kernel has none mounted")
     return unified
 
 

@@ -46,11 +46,11 @@ class Accounts:
 
 
 def start(
-    host: HostSpace, folder: Path, accounts: Accounts, client_key: str, core: int, cgroup_procs: Path | None
+    host: HostSpace, folder: Path, accounts: Accounts, client_key: str, core: int, cgroups: Sequence[Path]
 ) -> tuple[subprocess.Popen[bytes], str, Path]:
     """A running sshd, its host key and its log. Killing it ends everything started through it. Raises Refused.
 
-    It is in the host's namespace, on `core`, in the cgroup that `cgroup_procs` feeds.
+    It is in the host's namespace, on `core`, in the cgroups whose files of pids `cgroups` are.
     """
     program = rights.sshd()
     if program is None:
@@ -68,7 +68,7 @@ def start(
     argv = [
         *bound_to_parent(host.namespace),
         *["taskset", "--cpu-list", str(core)],
-        *(["sh", "-c", f'echo $$ > {cgroup_procs} && exec "$@"', "sh"] if cgroup_procs else []),
+        *["sh", "-c", "".join(f"echo $$ > {each} && " for each in cgroups) + 'exec "$@"', "sh"],
         # A PID namespace of its own: killing its first process takes every descendant along, those in sessions
         # of their own too, and no channel that reads another process's memory can cross between hosts.
         *["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--uts", "--ipc"],

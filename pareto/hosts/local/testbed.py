@@ -36,6 +36,7 @@ from pareto.hosts.ssh.connection import SshConnection
 from pareto.hosts.ssh.keys import Keyring, new_key
 from pareto.hosts.ssh.login import Login
 from pareto.hosts.testbed import Link, Remote, Testbed, shaped_links
+from pareto.remote.link.units import nbytes
 
 BUILD_TIMEOUT_S = 60.0
 CHECK_TIMEOUT_S = 3.0
@@ -89,6 +90,7 @@ def open_local(
     *,
     hosts: int = 2,
     edge_cpu: float = 1.0,
+    memory: int = 0,
     threads: int = 1,
     device: str = host.CPU,
     shaper: str = "auto",
@@ -100,10 +102,11 @@ def open_local(
 ) -> LocalTestbed:
     """The testbed of a chain of so many hosts. Raises TestbedError.
 
-    edge_cpu: the share of a core that the edge gets. device: see `host.devices`. alone: the only host that is shown, as
-    the edge of a chain without a link; what else is built stays unused. shaper: `netem`, `relay`, or `auto`: netem
-    where the kernel has it. shape_at: `both` shapes what each host sends on that host; `edge` both directions of a link
-    on its edge's side, with netem alone. wait_s, say: see `hold_cores`.
+    edge_cpu, memory: the share of a core, and the bytes, that the edge gets; 0: all of them. device: see
+    `host.devices`. alone: the only host that is shown, as the edge of a chain without a link; what else is built stays
+    unused. shaper: `netem`, `relay`, or `auto`: netem where the kernel has it. shape_at: `both` shapes what each host
+    sends on that host; `edge` both directions of a link on its edge's side, with netem alone. wait_s, say: see
+    `hold_cores`.
     """
     build = partial(open_local, **locals())  # with the same arguments
     roles = chain(hosts)
@@ -112,7 +115,7 @@ def open_local(
     keyring = Keyring(only=key)
     with ExitStack() as undo:
         remotes: dict[str, Remote] = {}
-        may = require_local(edge_cpu)
+        may = require_local(edge_cpu, memory)
         builder = start_builder(may)
         end = os.pidfd_open(builder.pid)
         watch = threading.Thread(target=_cut_at_end, args=(end, remotes), name="testbed", daemon=True)
@@ -123,7 +126,11 @@ def open_local(
             built = builder.session.request(
                 "build",
                 BUILD_TIMEOUT_S,
-                hosts=[{"name": role, "cpu_share": edge_cpu if role == EDGE else 1.0} for role in roles],
+                hosts=[
+                    {"name": role, "cpu_share": 1.0, "memory": 0}
+                    | ({"cpu_share": edge_cpu, "memory": memory} if role == EDGE else {})
+                    for role in roles
+                ],
                 user="" if builder.inside else getpass.getuser(),
                 public_key=public,
                 shaper=shaper,
@@ -203,12 +210,13 @@ def start_builder(rights: Rights) -> Builder:
     return Builder(session, pid, (*_ENTER, f"--target={first.pid}", "--"))
 
 
-def require_local(edge_cpu: float = 1.0) -> Rights:
-    """By which right the local testbed can be built. edge_cpu: the edge's share of a core. Raises TestbedError."""
+def require_local(edge_cpu: float = 1.0, memory: int = 0) -> Rights:
+    """By which right the local testbed can be built. edge_cpu: the edge's share of a core; memory: its bytes, 0: all.
+    Raises TestbedError."""
     if rights.sshd() is None:
         raise host.not_installed("sshd", "openssh-server")
     try:
-        return rights.find(cpu.shares_refused() if edge_cpu < 1 else "")
+        return rights.find(cpu.refused(cpu.limited(edge_cpu, memory)))
     except Forbidden as forbidden:
         raise TestbedError(str(forbidden)) from None
 
@@ -244,4 +252,6 @@ def _label(facts: dict[str, Any], alone: str) -> str:
     count = ("two", "three", "four", "five", "six", "seven", "eight")[len(facts["hosts"]) - 2]
     slow = facts["hosts"][EDGE]["cpu_share"]
     edge = f", edge at {slow:.0%} of a core" if slow < 1 else ""
+    held = facts["hosts"][EDGE]["memory"]
+    edge += f", with {nbytes(held)} of memory" if held else ""
     return f"local: {count} namespaces on one machine, {facts['shaper']}{edge}"

@@ -167,7 +167,7 @@ class Cgroups:
         monkeypatch.setattr(cpu, "_is_ours", lambda group: group in self.ours)
 
     def found(self) -> Path:
-        group, version = cpu._cpu_controller(self.proc)
+        group, version = cpu._controller("cpu", self.proc)
         assert version == 2
         return group
 

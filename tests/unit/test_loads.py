@@ -54,7 +54,7 @@ def test_loads(text: str, rate: float | None) -> None:
 
 @pytest.mark.parametrize("text", ["15", "15/m", "0/s", "fast", "poisson:", "-3/s", "1e9/s", "200000/s"])
 def test_what_is_no_load(text: str) -> None:
-    with pytest.raises(UserError, match="a rate such as 15/s"):
+    with pytest.raises(UserError, match="a load is a rate such as 15/s"):
         load.parse(text)
 
 
