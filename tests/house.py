@@ -19,7 +19,7 @@ LAYERS = {
     "pareto.protocol": 1_430,
     "pareto.basics": 720,
     "pareto.partitions": 5_210,
-    "pareto.remote": 10_650,
+    "pareto.remote": 10_680,
     "pareto.hosts": 6_185,
     "pareto.analysis.schema": 295,
     "pareto.sweep": 2_620,

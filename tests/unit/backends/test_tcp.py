@@ -16,7 +16,7 @@ from syrupy.assertion import SnapshotAssertion
 from torch import Tensor
 
 from pareto.protocol.errors import BackendError
-from pareto.remote.backends import handshake, wire
+from pareto.remote.backends import handshake, tcp, wire
 from pareto.remote.backends.base import Layout, Tensors, fingerprint, layout
 from pareto.remote.backends.tcp import BUFFERS, TcpClient, TcpServer
 from pareto.remote.backends.tls import Tls
@@ -234,3 +234,14 @@ def test_a_size_from_afar_allocates_nothing(frozen: Frozen, monkeypatch: pytest.
     frozen.say(wire.reply(wire.Form(wire.form_of(FOUR).specs, b"", 1 << 60), 1, (), 0.0))
     assert refusal(frozen.client.receive) == f"1 tensors in {1 << 60} bytes came, 1 in 16 were expected"
     assert allocated == [16]  # what was to come, whatever the header says
+
+
+def test_serialization_is_timed_for_the_first_messages_and_then_what_these_took(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A thread's clock is two calls into the kernel a message; the work is the same for all of one form."""
+    readings = iter([0.0, 3.0, 10.0, 11.0, 20.0, 29.0])
+    monkeypatch.setattr(tcp, "TIMED", 3)
+    monkeypatch.setattr(tcp.time, "thread_time", lambda: next(readings))
+    timed = tcp._Serialization()
+    assert [timed.end(timed.begin()) for _ in range(6)] == [3.0, 1.0, 9.0, 3.0, 3.0, 3.0]
