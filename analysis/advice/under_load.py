@@ -54,11 +54,8 @@ def sentence(points: pd.DataFrame, load: Load, slo: Slo, spreads: tuple[float, f
     at = some([names[each] for each in holding], NAMED) or "no point for sure"
     told = f"{words} at {at}" + (f"; may hold at {some([names[each] for each in may], NAMED)}" if may else "")
     off = [f"{percent(share)} ({name})" for share, name in zip(spreads, ("latency", "images/s"), strict=True)]
-    err = (
-        f"these predictions err by {' and '.join(off)}"
-        if min(spreads) > 0
-        else "measured here but for the waits"
-    )
+    by = " and ".join(off)
+    err = f"these predictions err by {by}" if min(spreads) > 0 else "measured here but for the waits"
     err = "how far that is off is not known" if np.isnan(spreads).any() else err
     of = f"of {count(len(points), 'point')} (latency from arrival, with waits predicted: {err})"
     return f"under {load.text}, {slo.text} {told}, {of}"

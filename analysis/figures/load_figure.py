@@ -8,15 +8,17 @@ from pareto.analysis.figures import layout
 from pareto.analysis.figures.drawing import Nothing, Told
 from pareto.analysis.figures.layout import On
 from pareto.analysis.figures.style import ALARM, LINES, NEUTRAL, Scheme
-from pareto.analysis.fronts.load import UNSTABLE
 from pareto.analysis.naming import place, subject
 from pareto.analysis.runs.points import CELL, NONE, nothing_crosses
 from pareto.sweep import load
+from pareto.sweep.load import UNSTABLE
 
 MOST_POINTS = 3
 """The most points of a backend that have a line: those that bear most."""
 _LINE = ["backend", "codec", "point"]
-_QUANTILE = {0.05: "load_latency_p95_s", 0.01: "load_latency_p99_s"}
+_MEDIAN = "load_latency_s", "median"
+_QUANTILE = {0.05: ("load_latency_p95_s", "95th percentile"), 0.01: ("load_latency_p99_s", "99th percentile")}
+"""By the share that may miss the SLO, the column that is drawn, and its name."""
 
 
 def under_load(on: On, rows: pd.DataFrame, trials: pd.DataFrame, scheme: Scheme) -> Told:
@@ -59,10 +61,7 @@ def load_data(trials: pd.DataFrame) -> tuple[pd.DataFrame, float | None, str]:
         return pd.DataFrame(), None, ""
     texts = [*told["slo"].dropna().astype("str").unique()]
     slo = load.slo(texts[0]) if len(texts) == 1 and texts[0] else None
-    column = _QUANTILE.get(slo.share if slo else 0.5, "load_latency_s")
-    words = {"load_latency_p95_s": "95th percentile", "load_latency_p99_s": "99th percentile"}.get(
-        column, "median"
-    )
+    column, words = _QUANTILE.get(slo.share, _MEDIAN) if slo else _MEDIAN
     rows = told.astype({"backend": "str"}).assign(
         backend=lambda each: each["backend"].mask(nothing_crosses(each), NONE),
         latency_s=told[column],

@@ -17,13 +17,10 @@ from pareto.analysis.statistics.doubt import Doubt
 from pareto.analysis.statistics.samples import Floats, needed
 from pareto.remote.link.units import digits_of, percent
 from pareto.sweep import load
+from pareto.sweep.load import NO, OPEN, UNSTABLE, YES
 
 SURE = 0.95
 """The confidence of each verdict, on its side."""
-YES, NO, OPEN = "yes", "no", "open"
-UNSTABLE = "unstable"
-LATE = "late: "
-"""The beginning of the fault of a phase whose requests did not arrive in time."""
 MEDIANS = ["offered_ips", "completed_ips", "goodput_ips"]
 QUANTILES = {"load_latency_s": 0.5, "load_latency_p95_s": 0.95, "load_latency_p99_s": 0.99}
 SUMS = [
@@ -85,9 +82,10 @@ def tried(trials: pd.DataFrame) -> pd.DataFrame:
     """A row for each trial of a cell whose highest rate is looked for: which cell it is, and in requests a second the
     rate, and what the closed loop did; holds is empty where the trial tells nothing.
     """
-    if "load_requests" not in trials:
+    found = trials[trials["load"].isin(load.FOUND)] if "load_requests" in trials else trials[:0]
+    if found.empty:
         return pd.DataFrame(columns=[*schema.CELL, "rate", "holds", "closed"])
-    found = trials[trials["load"].isin(load.FOUND)].sort_values("round", kind="stable")
+    found = found.sort_values("round", kind="stable")
     found = _judged(found, found["stability"].astype("str").eq(UNSTABLE))
     return found[[*schema.CELL]].assign(
         rate=found["offered_ips"] / found["batch_size"],
@@ -196,7 +194,7 @@ def doubts(trials: pd.DataFrame) -> Iterator[Doubt]:
     """Yield that trials have no figures under load, and that a backlog grew."""
     if "load_fault" not in trials:
         return
-    late = trials[trials["load_fault"].str.startswith(LATE, na=False)]
+    late = trials[trials["load_fault"].str.startswith(load.LATE, na=False)]
     if len(late):
         head = f"{count(len(late), 'trial')} without figures under load"
         cure = "let the edge have a core that is free, or offer less (--load)"

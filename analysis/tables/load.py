@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pandas as pd
 
 from pareto.analysis.naming import ANY_NOTE, backend_name
@@ -20,15 +22,29 @@ def load_tables(loads: pd.DataFrame, rates: pd.DataFrame, most: int = MOST_ROWS)
     return [table(rows, most) for table, rows in made.items() if len(rows)]
 
 
-def _rates(rows: pd.DataFrame, most: int) -> Table:
-    placed = rows.assign(at=rows.groupby([*CONDITION, "slo"], dropna=False).ngroup())
-    shown = placed.sort_values(["at", "sustained_ips"], ascending=[True, False], kind="stable")
-    shown = shown.groupby("at").head(max(1, most // placed["at"].nunique()))
-    title, apart = sameness(shown)
-    columns = {
+def _chosen(rows: pd.DataFrame, most: int, **by: bool) -> pd.DataFrame:
+    """The rows, of each condition in this order, and of too many the first ones; `at`: a number of the condition."""
+    placed = rows.assign(at=rows.groupby([*CONDITION, "slo"], dropna=False, sort=False).ngroup())
+    ordered = placed.sort_values(["at", *by], ascending=[True, *by.values()], kind="stable")
+    each = max(1, most // ordered["at"].nunique()) if len(ordered) > most else most
+    return ordered.groupby("at").head(each)
+
+
+def _heads(shown: pd.DataFrame, apart: Sequence[str]) -> dict[str, Column]:
+    """The columns that say of which point a row is."""
+    return {
         **condition_columns(shown, apart),
+        "slo": Column("SLO", [*shown["slo"].astype("str")] if shown["slo"].nunique() > 1 else []),
         "backend": Column("backend", [*shown["backend"].map(backend_name)]),
         "point": Column("point", [*shown["point"].astype("str")], kind="point"),
+    }
+
+
+def _rates(rows: pd.DataFrame, most: int) -> Table:
+    shown = _chosen(rows, most, sustained_ips=False)
+    title, apart = sameness(shown)
+    columns = {
+        **_heads(shown, apart),
         "name": Column("name", [*shown["point_name"]], look=ELLIPSIS),
         "held": numbers(shown, "holds to", "sustained_ips", "/s"),
         "refused": numbers(shown, "not at", "refused_ips", "/s"),
@@ -46,17 +62,11 @@ def _rates(rows: pd.DataFrame, most: int) -> Table:
 
 
 def _loads(rows: pd.DataFrame, most: int) -> Table:
-    placed = rows.assign(at=rows.groupby([*CONDITION, "slo"], dropna=False, sort=False).ngroup())
-    shown = placed.sort_values(["at", "missed_share", "load_latency_s"], kind="stable")
-    if len(shown) > most:
-        shown = shown[shown.groupby("at").cumcount() < max(1, most // shown["at"].nunique())]
+    shown = _chosen(rows, most, missed_share=True, load_latency_s=True)
     title, apart = sameness(shown)
     time = times(float(shown["load_latency_s"].max()))
     columns = {
-        **condition_columns(shown, apart),
-        "slo": Column("SLO", [*shown["slo"].astype("str")] if shown["slo"].nunique() > 1 else []),
-        "backend": Column("backend", [*shown["backend"].map(backend_name)]),
-        "point": Column("point", [*shown["point"].astype("str")], kind="point"),
+        **_heads(shown, apart),
         "latency": numbers(shown, "p50", "load_latency_s", *time),
         "p95": numbers(shown, "p95", "load_latency_p95_s", *time),
         "p99": numbers(shown, "p99", "load_latency_p99_s", *time),

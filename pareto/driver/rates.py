@@ -11,12 +11,12 @@ from pareto.analysis.schema import CELL
 from pareto.driver.stop import Rounds
 from pareto.sweep import plan
 from pareto.sweep.cell import Cell
+from pareto.sweep.load import NO, OPEN, YES
 from pareto.sweep.networks import Networks
 from pareto.sweep.plan import FIRST, Models, Plan
 from pareto.sweep.sweep import Sweep
 from pareto.trial.store import Store
 
-YES, REFUSED = "yes", ("no", "open")
 WITHIN = 0.05
 """The search ends where the lowest rate that is refused is not further above the highest that holds."""
 FEW, MOST_STEPS, MOST_FAULTS = 6, 12, 3
@@ -73,7 +73,7 @@ def next_rate(tried: Tried, closed: float) -> float | None:
     It doubles, or halves, until one holds and one does not, and is then their geometric mean. closed: requests a second
     of the closed loop; 0 where that is not known, as where a first trial failed.
     """
-    high = min((rate for rate, holds in tried if holds in REFUSED), default=math.inf)
+    high = min((rate for rate, holds in tried if holds in (NO, OPEN)), default=math.inf)
     low = max((rate for rate, holds in tried if holds == YES and rate < high), default=0.0)
     faults = sum(not holds for _, holds in tried)
     if len(tried) >= MOST_STEPS or faults >= MOST_FAULTS or not closed:

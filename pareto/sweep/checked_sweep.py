@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -148,11 +147,11 @@ def _of_loads(sweep: Sweep) -> Iterator[str]:
         yield "--load find: ask for it by --find-rate constant, or poisson"
     if sweep.find_rate is None and len(loads) < len(sweep.loads):
         yield "--load: two files of arrivals have one name: rename one"
-    least = math.ceil(sweep.level.requests / sweep.rounds) if sweep.level is not None else 2
-    for text, each in loads.items():
-        if each is not None and not each.is_found and each.at_s is None and least / each.rate > load.MOST_S:
-            lasts = f"{least} requests take {minutes(least / each.rate)}, {minutes(load.MOST_S)} are the most"
-            yield f"--load {text}: {lasts}: a higher rate, or more rounds (--trials)"
+    for each in filter(None, loads.values()):
+        lasts_s = sweep.least_requests / each.rate
+        if not each.is_found and each.at_s is None and lasts_s > load.MOST_S:
+            lasts = f"{sweep.least_requests} requests take {minutes(lasts_s)}, {minutes(load.MOST_S)} are the most"
+            yield f"--load {each.text}: {lasts}: a higher rate, or more rounds (--trials)"
     if not any(loads.values()):
         if sweep.slo is not None:
             yield "--slo is about requests that arrive by themselves: say at which rate, as in --load 15/s"

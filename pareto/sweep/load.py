@@ -25,6 +25,9 @@ NONE = "none"
 POISSON, TRACE, FIND = "poisson:", "trace:", "find"
 FOUND = (FIND, POISSON + FIND)
 """The loads whose rate is another in each round of a cell."""
+YES, NO, OPEN, STABLE, UNSTABLE, LATE = "yes", "no", "open", "stable", "unstable", "late: "
+"""Words of rows: whether an SLO holds, or the requests do not tell; whether completions keep up with what arrives; and
+how the fault begins of a phase whose requests were known too late."""
 RATES = 0.001, 100_000.0
 """The least and the greatest rate of a load, in requests a second."""
 MOST_S = 21_600.0
@@ -46,10 +49,6 @@ class Load:
     at_s: tuple[float, ...] | None = None
 
     @property
-    def period_s(self) -> float:
-        return 1 / self.rate
-
-    @property
     def is_found(self) -> bool:
         return self.text in FOUND
 
@@ -59,7 +58,7 @@ class Load:
             return list(self.at_s)
         number = min(MOST_REQUESTS, max(requests, math.ceil(self.rate * seconds), 2))
         if not self.by_chance:
-            return [place * self.period_s for place in range(number)]
+            return [place * (1 / self.rate) for place in range(number)]
         draws = random.Random("/".join(map(str, (*seeds, self.text))))  # noqa: S311
         return list(itertools.accumulate(draws.expovariate(self.rate) for _ in range(number)))
 
@@ -82,7 +81,7 @@ class Slo:
 
     def of(self, load: Load) -> float:
         """Its limit in seconds under a load."""
-        return load.period_s if self.limit_s is None else self.limit_s
+        return 1 / load.rate if self.limit_s is None else self.limit_s
 
 
 @functools.cache

@@ -62,7 +62,7 @@ class ModelFacts:
     each point, and decoding. accuracy: by batch size, codec at work, engine and split, as far as it is known. dtypes:
     of the tensors that cross at each point; floats where that is not known. nodes: before each point; of a usual model
     where that is not known. unfit: of a user's own codec, the points at which it does not take what crosses. units: of
-    each the bytes of its parameters, and of all tensors that it makes.
+    each the bytes of its parameters, and of what its widest operator reads and makes.
     """
 
     points: tuple[tuple[str, int], ...]
@@ -181,14 +181,11 @@ def too_large(sweep: Sweep, model: ModelFacts, cuts: Sequence[int], batch_size: 
 
 def check_fits(sweep: Sweep, models: Models) -> None:
     """Raises UserError for a user's own codec, or an edge's memory, that is for none of the points to measure."""
-    for name, model in models.items():
-        if all(too_large(sweep, model, cuts, min(sweep.batch_sizes)) for cuts in model.splits):
-            least = min(
-                memory.edge_bytes(model.units, cuts[0], min(sweep.batch_sizes)) for cuts in model.splits
-            )
-            raise UserError(
-                f"--memory {sweep.memory}: no point of {name} fits: the least needs {nbytes(least)}"
-            )
+    for name, model in models.items() if sweep.edge_memory else ():
+        least = min(memory.edge_bytes(model.units, cuts[0], min(sweep.batch_sizes)) for cuts in model.splits)
+        if least > sweep.edge_memory:
+            need = f"no point of {name} fits: the least needs {nbytes(least)}"
+            raise UserError(f"--memory {sweep.memory}: {need}")
     crossing = [(model, cuts) for model in models.values() for cuts in model.splits if model.crossing(cuts)]
     for codec in sweep.coding:
         if codec.own and crossing and not any(codec.text in _codecs(sweep, *each) for each in crossing):
@@ -433,14 +430,13 @@ def _arrivals(
 ) -> Arrivals | None:
     """When the requests of a load arrive in a round: enough that all rounds tell whether the SLO holds. rate: of
     a load that is to be found."""
-    offered = sweep.loading[text]
-    if offered is None:
+    if text == load.NONE or (offered := sweep.loading[text]) is None:
         return None
     if offered.is_found:
         offered = replace(offered, rate=min(max(rate, load.RATES[0]), load.RATES[1]))
     requests, seconds = effort.load
-    if sweep.level is not None and not short and not sweep.requests:
-        requests = max(requests, math.ceil(sweep.level.requests / sweep.rounds))
+    if not short and not sweep.requests:
+        requests = max(requests, sweep.least_requests)
     return Arrivals(offered.arrivals(requests, seconds, sweep.seed, number), sweep.queue)
 
 

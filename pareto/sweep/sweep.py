@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import reprlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -268,6 +269,11 @@ class Sweep(BaseModel):
     @property
     def level(self) -> load.Slo | None:
         return None if self.slo is None else load.slo(self.slo)
+
+    @property
+    def least_requests(self) -> int:
+        """The requests of a round by which all rounds tell whether the SLO holds; 2 without one."""
+        return 2 if self.level is None else max(2, math.ceil(self.level.requests / self.rounds))
 
     @property
     def loading(self) -> dict[str, load.Load | None]:

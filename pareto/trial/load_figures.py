@@ -11,7 +11,7 @@ import numpy as np
 
 from pareto.analysis.statistics.samples import Floats
 from pareto.protocol.trial_messages import Offered
-from pareto.sweep.load import NEEDED, Slo
+from pareto.sweep.load import LATE, NEEDED, STABLE, UNSTABLE, Slo
 from pareto.trial.store import Row
 
 LATE_SHARE, LATE_S = 0.01, 0.001
@@ -24,7 +24,6 @@ KEEPS_UP, BY_CHANCE = 0.97, 0.67
 standard deviations of the number of arrivals fewer, as a backlog that comes and goes does not grow either."""
 LEAST = 2 * BLOCKS
 """Fewer requests tell nothing of a trend."""
-STABLE, UNSTABLE = "stable", "unstable"
 
 
 def load_columns(
@@ -40,7 +39,7 @@ def load_columns(
     allowed_s = LATE_S if limit_s is None else LATE_SHARE * limit_s
     if late_s > allowed_s and not confined:
         return row | {
-            "load_fault": f"late: 1 % of the requests arrived over {1e3 * late_s:.2g} ms after their time, "
+            "load_fault": f"{LATE}1 % of the requests arrived over {1e3 * late_s:.2g} ms after their time, "
             f"allowed {1e3 * allowed_s:.2g}: the edge had no time to make them"
         }
     if trial != "ok":

@@ -80,7 +80,7 @@ def test_a_models_units_are_its_weights_and_what_it_makes() -> None:
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_cgroup_holds_the_edge_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int) -> None:
-    """Of version 1 each controller has a tree of its own; in version 2 a process is in one group."""
+    """In version 1 each controller has a tree of its own; in version 2 a process is in one group."""
     trees = {name: tmp_path / (name if version == 1 else "all") for name in ("cpu", "memory")}
     for tree in {*trees.values()}:
         tree.mkdir()

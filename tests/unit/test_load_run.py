@@ -14,6 +14,7 @@ from pareto import analysis
 from pareto.analysis.fronts import load
 from pareto.analysis.statistics.doubt import cures
 from pareto.analysis.tables.load import load_tables
+from pareto.sweep.load import LATE
 from tests.program import command, well
 from tests.unit.simulated.worlds import HOSTS, MODEL, STILL
 
@@ -59,6 +60,11 @@ def test_the_report_says_it_in_a_table_an_answer_and_a_doubt(run: Path, snapshot
 
 
 def test_requests_that_arrive_late_are_a_doubt_and_no_figures() -> None:
-    row = {"load": "7/s", "load_fault": f"{load.LATE}1 % of ...", "lateness_s": 0.02, "stability": None}
+    row = {
+        "load": "7/s",
+        "load_fault": f"{LATE}1 % of ...",
+        "lateness_s": 0.02,
+        "stability": None,
+    }
     (doubt,) = load.doubts(pd.DataFrame([row, {**row, "load_fault": None, "lateness_s": 0.001}]))
     assert (doubt.head, "20 ms" in doubt.worst) == ("1 trial without figures under load", True)

@@ -1,4 +1,4 @@
-"""What is asked of a front: objectives, energy among them, and constraints; figures in words."""
+"""Requests to a front: objectives, energy among them, and constraints; figures in words."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ ASKED: dict[str, tuple[int, tuple[Callable[[Path, Path], object], ...]]] = {
         1000, (lambda run, other: compared(other, run), compared, lambda run, _: advised([run], NETWORK)),
     ),
 }  # fmt: skip
-"""What is asked of a run beside a fine one; the gate tries every 45th attack, ...; with `--deep` or `--cases` all."""
+"""Attacks on a run beside a fine one; the gate tries every 45th attack, ...; with `--deep` or `--cases` all."""
 
 
 @pytest.fixture(scope="module")
@@ -218,7 +218,7 @@ READERS: dict[str, Callable[[Path], None]] = {
 
 
 def test_a_file_of_wrong_bytes_is_read_or_refused(few: Path, cases: int) -> None:
-    """What the reader lets in, the rest must bear."""
+    """The rest must bear all that the reader lets in."""
     whole = {name: (few / name).read_bytes() for name in READERS}
     taken, cases = 0, cases // SHARE
     for case in range(cases):

@@ -271,7 +271,7 @@ def test_a_round_without_the_crossover_counts_as_beyond_all_others(rounds: int, 
 
 
 def test_intervals_cover_the_true_crossover() -> None:
-    """Of so many runs of 8 rounds each."""
+    """The shares over so many runs of 8 rounds each."""
     runs, rounds = 20, 8
     every = world.observed(rounds=runs * rounds, noise=0.02, backends=("tcp",))
     truth = 8 * world.PAYLOAD_BYTES[3] / GOODPUT / gains_s(NEAR)[3]

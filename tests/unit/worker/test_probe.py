@@ -242,7 +242,7 @@ def test_what_is_skipped_does_not_count_and_a_line_that_changes_has_a_mean(const
 
 
 AGES_NS = {0: 0, 50_000_000: 50_000_000, 999_999_999: 999_999_999, 2 * 10**9: 0, -5: 0}
-"""Of a stamp, by its word; and how old it is taken for, as somebody may set the clock."""
+"""Stamps, by their word; and how old each is taken for, as somebody may set the clock."""
 
 
 @pytest.mark.parametrize(("layout", "age_ns"), [*itertools.product(["=qq", "=ii"], AGES_NS)])
