@@ -12,10 +12,9 @@ import itertools
 import queue
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from importlib import import_module
-from typing import Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -45,7 +44,13 @@ def bytes_of(tensor: Tensor) -> memoryview:
         raise BackendError("only contiguous tensors in host memory can be sent")
     # By its address: through numpy, which knows no bfloat16, it takes four times as long; and a ctypes array has a type
     # of its own for each length, which stays until garbage is collected.
-    view: memoryview = _view(tensor.data_ptr(), tensor.nbytes, _WRITABLE)
+    return _at(tensor.data_ptr(), tensor.nbytes)
+
+
+@functools.lru_cache(maxsize=64)
+def _at(address: int, nbytes: int) -> memoryview:
+    """The memory there. What lies there is another tensor's later, maybe, and the view of it the same."""
+    view: memoryview = _view(address, nbytes, _WRITABLE)
     return view
 
 
@@ -67,8 +72,7 @@ def check_seconds(seconds: Sequence[float]) -> None:
             raise BackendError(f"the peer says that something took {each:g} s")
 
 
-@dataclass(frozen=True)
-class Reply:
+class Reply(NamedTuple):
     """A result, and what the later hosts' own clocks say about it.
 
     stages_s: how long each stage computed, in the order of the chain. serialize_s: how long threads computed to turn

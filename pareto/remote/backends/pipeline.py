@@ -46,14 +46,15 @@ class Pipeline:
 
     def __init__(self, name: str) -> None:
         self._known: Stage | None = None
-        """The stage that was done last: its outputs are `_small`, and it was `_quick`."""
-        self._small = self._quick = False
+        """The stage that was done last: its outputs are `_small`; if it was quick, it is `_quick`."""
+        self._small = False
+        self._quick: Stage | None = None
         # With more, each thread that computes has some of its own, and they spin against each other.
         self._stays = torch.get_num_threads() == 1
         self._working = threading.Lock()
         self._counting = threading.Lock()
         self._begun = 0
-        """Requests that were put and not computed yet."""
+        """Requests that wait for the thread that computes, or are in it."""
         self._came: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
         self._computed: queue.SimpleQueue[tuple[Request, Tensors, float] | None] = queue.SimpleQueue()
         self._away: queue.SimpleQueue[tuple[Request, Client, float, float] | None] = queue.SimpleQueue()
@@ -66,13 +67,16 @@ class Pipeline:
 
     def put(self, request: Request) -> None:
         """Begin with a request. The receiver decides how many may wait: nothing is held back here."""
+        stays = request.stage is self._quick and not self._begun
+        if stays and self._working.acquire(blocking=False):
+            try:
+                self._run(request)
+            finally:
+                self._working.release()
+            return
         with self._counting:
-            alone = not self._begun
             self._begun += 1
-        if alone and self._stays and self._quick and request.stage is self._known:
-            self._work(request)
-        else:
-            self._came.put(request)
+        self._came.put(request)
 
     def close(self) -> None:
         """Wait until everything that was put is answered or has failed."""
@@ -84,14 +88,11 @@ class Pipeline:
 
     def _compute(self) -> None:
         while (request := self._came.get()) is not None:
-            self._work(request)
+            with self._working:
+                self._run(request)
+            with self._counting:
+                self._begun -= 1
         self._computed.put(None)
-
-    def _work(self, request: Request) -> None:
-        with self._working:
-            self._run(request)
-        with self._counting:
-            self._begun -= 1
 
     def _run(self, request: Request) -> None:
         try:
@@ -102,7 +103,7 @@ class Pipeline:
             return
         if request.stage is not self._known:  # its outputs are all of one size: none passes a greater one by
             self._known, self._small = request.stage, nbytes(outputs) <= SMALL_BYTES
-        self._quick = own_s <= QUICK_S
+        self._quick = request.stage if self._stays and own_s <= QUICK_S else None
         if self._small:
             self._pass_on(request, outputs, own_s)
         else:

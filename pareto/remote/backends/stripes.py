@@ -86,6 +86,8 @@ class Stripes:
         """Messages that were."""
         self._free: list[_Connection] = []
         """Connections that were ready to be written to, and got nothing since."""
+        self._back: memoryview | None = None
+        """A header that came and was not taken."""
         self._message = -1
         """The one that is being received."""
         self._begun: set[tuple[int, int]] = set()
@@ -113,8 +115,21 @@ class Stripes:
             self._free = [self._connections[fd] for fd, _ in self._out.poll()]
         wire.send_all(self._free.pop().sock, parts)  # the rest of a stripe cannot go elsewhere
 
+    def message(self, like: wire.Likeness, views: Sequence[memoryview]) -> memoryview | None:
+        """As of a `Line`."""
+        head = self.head()
+        if not like.has(head):
+            self._back = head
+            return None
+        form = like.body(head)
+        self.body(form, within(views, 0, form.nbytes))
+        return head
+
     def head(self) -> memoryview:
         """The next message's header. EOFError at the end of the stream."""
+        if self._back is not None:
+            head, self._back = self._back, None
+            return head
         self._message += 1
         self._begun = {stripe for stripe in self._begun if stripe[0] >= self._message}
         head = memoryview(bytearray(wire.HEADER.size))

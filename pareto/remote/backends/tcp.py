@@ -20,6 +20,8 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+import torch
+
 from pareto.protocol.errors import BackendError
 from pareto.remote.backends import handshake, wire
 from pareto.remote.backends.base import Client, Layout, Reply, Stage, Tensors
@@ -30,6 +32,7 @@ from pareto.remote.backends.wire import Line
 
 TIMED = 16
 """Messages of a form whose serialization is timed: a thread's own clock is a call into the kernel, twice a message."""
+ANOTHER = "the request is for another model or point than the one served here"
 BUFFERS = 4
 """Receive buffers of a connection: one being filled, one waiting, one being computed on, one being sent on."""
 
@@ -42,16 +45,16 @@ class _Serialization:
         self._seconds: list[float] = []
         self._usual: float | None = None
 
-    def begin(self) -> float:
-        return 0.0 if self._usual is not None else time.thread_time()
-
-    def end(self, began: float) -> float:
+    def of(self, tensors: Tensors) -> tuple[wire.Form, list[memoryview], float]:
+        """The form of these tensors, their bytes, and the seconds."""
         if self._usual is not None:
-            return self._usual
+            return wire.form_of(tensors), wire.views(tensors), self._usual
+        began = time.thread_time()
+        form, views = wire.form_of(tensors), wire.views(tensors)
         self._seconds.append(time.thread_time() - began)
         if len(self._seconds) == TIMED:
             self._usual = statistics.median(self._seconds)
-        return self._seconds[-1]
+        return form, views, self._seconds[-1]
 
 
 class TcpClient:
@@ -67,34 +70,41 @@ class TcpClient:
         except (OSError, EOFError, handshake.Rejected, BackendError) as error:
             raise BackendError(f"tcp to {address}: {error}") from error
         self._line = Line(socks[0]) if len(socks) == 1 else Stripes(socks)
-        self._like = wire.Likeness(b"", wire.NOTHING)
-        self._result = wire.NOTHING
+        self._like = self._reply = wire.NO_MESSAGE
+        self._result: Tensors = ()
+        """Like those of a reply: to make new ones by it takes half as long as by shape and dtype."""
         self._serialization = _Serialization()
 
     def open(self, fingerprint: bytes, takes: Layout) -> None:
-        self._like = wire.Likeness(fingerprint, wire.NOTHING)
-        self._result = wire.form(takes)
+        self._like = wire.Likeness(wire.Kind.REQUEST, wire.NOTHING, fingerprint)
+        self._reply = wire.Likeness(wire.Kind.REPLY, wire.form(takes))
+        self._result = wire.empty(self._reply.form)
         self._serialization = _Serialization()
 
     def send(self, request_id: int, tensors: Tensors) -> float:
         """As in the protocol; here the tensors may change as soon as it returns."""
-        began = self._serialization.begin()
-        form = wire.form_of(tensors)
+        form, body, serialize_s = self._serialization.of(tensors)
         if form is not self._like.form:
-            self._like = wire.Likeness(self._like.fingerprint, form)
-        head, body = self._like.numbered(request_id), wire.views(tensors)
-        serialize_s = self._serialization.end(began)
-        self._send(head, body)
+            self._like = wire.Likeness(wire.Kind.REQUEST, form, self._like.fingerprint)
+        self._send(self._like.numbered(request_id), body)
         return serialize_s
 
     def receive(self) -> Reply:
-        tensors = wire.empty(self._result)  # of a form that is known: made while nothing is there yet
-        header = self._next(wire.Kind.REPLY, self._result, wire.views(tensors))
-        return Reply(header.request_id, tensors, header.stages_s, header.serialize_s)
+        like = self._reply
+        tensors = tuple([torch.empty_like(each) for each in self._result])  # made while nothing is there yet
+        try:
+            head = self._line.message(like, wire.views(tensors))
+        except (EOFError, OSError) as error:
+            raise self._gone(error) from error
+        if head is None:
+            self._take(wire.Kind.REPLY, like.form)
+            raise BackendError(wire.OTHER_FORM)
+        number, stages_s, serialize_s = wire.told(head)
+        return Reply(number, tensors, stages_s, serialize_s)
 
     def warm(self, nbytes: int) -> None:
         self._send(wire.message(wire.Kind.WARM, nbytes), [memoryview(bytes(nbytes))])
-        self._next(wire.Kind.WARM)
+        self._take(wire.Kind.WARM, wire.NOTHING)
 
     def close(self) -> None:
         self._line.close()
@@ -105,25 +115,24 @@ class TcpClient:
         except OSError as error:
             raise BackendError(f"sending to {self._peer} failed: {error}") from error
 
-    def _next(
-        self, kind: wire.Kind, form: wire.Form = wire.NOTHING, views: Sequence[memoryview] = ()
-    ) -> wire.Header:
-        """The next message's header, of this kind and form; its body's bytes into these views."""
+    def _take(self, kind: wire.Kind, form: wire.Form) -> None:
+        """Take the next message's header. Raises BackendError for one that is not of this kind and form."""
         try:
             header = wire.header(self._line.head())
             if header.kind is wire.Kind.ERROR:
                 text = bytearray(header.body_bytes)
                 self._line.body(wire.NOTHING, [memoryview(text)])
                 raise BackendError(f"{self._peer} says: {text.decode(errors='replace')}")
-            if header.kind is not kind:
-                raise BackendError(f"a {header.kind.name} came in place of a {kind.name}")
-            wire.check_size(header, form)
-            self._line.body(form, views)
-        except EOFError:
-            raise BackendError(f"{self._peer} closed the connection") from None
-        except OSError as error:
-            raise BackendError(f"receiving from {self._peer} failed: {error}") from error
-        return header
+        except (EOFError, OSError) as error:
+            raise self._gone(error) from error
+        if header.kind is not kind:
+            raise BackendError(f"a {header.kind.name} came in place of a {kind.name}")
+        wire.check_size(header, form)
+
+    def _gone(self, error: Exception) -> BackendError:
+        if isinstance(error, EOFError):
+            return BackendError(f"{self._peer} closed the connection")
+        return BackendError(f"receiving from {self._peer} failed: {error}")
 
 
 def _connected(address: str, port: int, token: str, connections: int, seal: Tls | None) -> list[AnySocket]:
@@ -197,7 +206,7 @@ class _Conversation:
     def __init__(self, line: Line | Stripes, server: TcpServer) -> None:
         self._line = line
         self._server = server
-        self._served: _Served | None = None
+        self._served = _Served(None)
         self._pipeline = Pipeline("tcp")
         self._saying = threading.Lock()
         self._failed = False
@@ -205,13 +214,7 @@ class _Conversation:
     def run(self) -> None:
         try:
             while not self._failed:
-                head = self._line.head()
-                served = self._now_served()
-                number = served.like.number(head) if served is not None else None
-                if served is not None and number is not None:
-                    self._pipeline.put(self._request(served, number, head))
-                else:
-                    self._take_other(wire.header(head))
+                self._hear()
         except EOFError:
             pass
         except Exception as error:  # also of a quick stage, or of memory: the edge must hear of it
@@ -221,28 +224,32 @@ class _Conversation:
         self._pipeline.close()
         self._line.close()
 
-    def _now_served(self) -> _Served | None:
-        served = self._server.served
-        if served is not None and (self._served is None or served[0] is not self._served.stage):
-            self._served = _Served(*served)
-        return self._served
+    def _hear(self) -> None:
+        """Take the next message. EOFError at the end of the stream."""
+        awaited = self._now_served()
+        buffer = tensors, views = awaited.take()  # waits for one, which is what holds a fast sender back
+        head = self._line.message(awaited.like, views)
+        # Another stage may be served since this end began to wait.
+        served = awaited if self._server.served is awaited.given else self._now_served()
+        if head is None:
+            awaited.give_back(buffer)
+            if served is awaited:
+                self._take_other(wire.header(self._line.head()))
+            return
+        if served is not awaited and not served.like.has(head):
+            raise BackendError(ANOTHER)
+        if served.like.form.varies:
+            tensors = (tensors[0][: served.like.body(head).nbytes],)
+        number = wire.number(head)
+        answer = functools.partial(self._answer, number, served)
+        left = functools.partial(awaited.give_back, buffer)
+        self._pipeline.put(Request(number, tensors, served.stage, served.onward, answer, self._fail, left))
 
-    def _request(self, served: _Served, number: int, head: memoryview) -> Request:
-        form = served.like.form
-        came = wire.cut(form, head) if form.varies else form
-        tensors, views = buffer = served.take()  # waits for one, which is what holds a fast sender back
-        if form.varies:
-            tensors, views = (tensors[0][: came.nbytes],), [views[0][: came.nbytes]]
-        self._line.body(came, views)
-        return Request(
-            number,
-            tensors,
-            served.stage,
-            served.onward,
-            functools.partial(self._answer, number, served.serialization),
-            self._fail,
-            functools.partial(served.give_back, buffer),
-        )
+    def _now_served(self) -> _Served:
+        given = self._server.served
+        if given is not self._served.given:
+            self._served = _Served(given)
+        return self._served
 
     def _take_other(self, header: wire.Header) -> None:
         """Take a message that is no request for the served stage: a warm-up is answered, all else is a BackendError."""
@@ -252,22 +259,22 @@ class _Conversation:
             return
         if header.kind is not wire.Kind.REQUEST:
             raise BackendError(f"a {header.kind.name} came in place of a request")
-        if self._served is not None and header.fingerprint == self._served.stage.fingerprint:
+        if header.fingerprint == self._served.like.fingerprint:
             wire.check_size(header, self._served.like.form)
-        raise BackendError("the request is for another model or point than the one served here")
+        raise BackendError(ANOTHER)
 
     def _answer(
         self,
         number: int,
-        timed: _Serialization,
+        served: _Served,
         result: Tensors,
         stages_s: tuple[float, ...],
         serialize_s: float,
     ) -> None:
-        began = timed.begin()
-        form, body = wire.form_of(result), wire.views(result)
-        serialize_s += timed.end(began)
-        self._say(wire.reply(form, number, stages_s, serialize_s), body)
+        form, body, own_s = served.serialization.of(result)
+        if form is not served.replies.form:
+            served.replies = wire.Likeness(wire.Kind.REPLY, form)
+        self._say(served.replies.told(number, stages_s, serialize_s + own_s), body)
 
     def _say(self, head: bytes, body: Sequence[memoryview] = ()) -> None:
         with self._saying:
@@ -292,12 +299,15 @@ _Buffer = tuple[Tensors, list[memoryview]]
 
 
 class _Served:
-    """A stage, how requests for it look, and buffers that go round between receiving and the pipeline."""
+    """A stage, how requests for it and replies look, and buffers that go round between receiving and the pipeline."""
 
-    def __init__(self, stage: Stage, onward: Client | None) -> None:
-        self.stage = stage
-        self.onward = onward
-        self.like = wire.Likeness(stage.fingerprint, wire.form(stage.takes))
+    def __init__(self, given: tuple[Stage, Client | None] | None) -> None:
+        self.given = given
+        self.like = self.replies = wire.NO_MESSAGE
+        if given is not None:
+            self.stage, self.onward = given
+            form = wire.form(self.stage.takes)
+            self.like = wire.Likeness(wire.Kind.REQUEST, form, self.stage.fingerprint)
         self.serialization = _Serialization()
         self._free: list[_Buffer] = []
         self._count: queue.SimpleQueue[None] = queue.SimpleQueue()

@@ -142,6 +142,12 @@ class TlsSocket:
             self._unsent = self._unsent[self.beneath.send(self._unsent) :]
         return self._taken
 
+    def sendall(self, data: bytes) -> None:
+        """Send all of it, on a connection that blocks. Raises OSError."""
+        left = memoryview(data)
+        while left:
+            left = left[self.sendmsg([left]) :]
+
     def recv_into(self, view: memoryview, nbytes: int = 0, flags: int = 0) -> int:
         """Receive up to as many bytes as `view` has, or with MSG_WAITALL all of them; 0 at the end of the stream.
         Raises Tampered, OSError."""
@@ -165,18 +171,17 @@ class TlsSocket:
         return count
 
     def recvmsg_into(self, parts: Sequence[memoryview]) -> tuple[int, list[object], int, object]:
-        """Receive what is there, up to as many bytes as these parts have. For a socket that does not block."""
+        """Receive what is there, up to as many bytes as these parts have; at least one, or 0 at the end of the
+        stream."""
         count = 0
         for part in parts:
-            try:
-                came = self.recv_into(part, 0, socket.MSG_WAITALL)
-            except BlockingIOError:
-                if count:
-                    break
-                raise
-            count += came
-            if came < len(part):
-                break
+            filled = 0
+            while filled < len(part):
+                opened = self._open(part[filled:]) if count + filled else self.recv_into(part)
+                if not opened:
+                    return count + filled, [], 0, None
+                filled += opened
+            count += filled
         return count, [], 0, None
 
     def _seal(self, parts: Sequence[memoryview]) -> tuple[int, memoryview]:

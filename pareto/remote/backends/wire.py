@@ -43,7 +43,8 @@ AHEAD = 16 << 10
 """Bytes read at once where a message begins. A smaller one costs one call into the kernel, header, tensors and all;
 copying so much takes less time than a second call."""
 
-_NUMBER = slice(8, 16)
+_NUMBER, _SECONDS = slice(8, 16), slice(32, 96)
+_TOLD = struct.Struct(f"!Q8xB7x{MAX_STAGES}dd")
 _NOBODY = bytes(8)
 _NO_STAGE = (0.0,) * MAX_STAGES
 _CODES = {dtype: code for code, dtype in enumerate(DTYPES, start=1)}
@@ -109,7 +110,7 @@ def _of_bytes(length: int) -> Form:
 
 def cut(varying: Form, head: memoryview) -> Form:
     """The form of the message with this header, for a form that varies. Raises BackendError for one that is longer."""
-    length = int.from_bytes(head[-8:], "big")
+    length = int.from_bytes(head[HEADER.size - 8 : HEADER.size], "big")
     if length > varying.nbytes:
         raise BackendError(f"{length} bytes came, at most {varying.nbytes} were expected")
     return _of_bytes(length)
@@ -160,34 +161,64 @@ def message(
     return HEADER.pack(MAGIC, VERSION, kind, tensors, number, fingerprint, *times, body_bytes)
 
 
-def reply(form: Form, number: int, stages_s: tuple[float, ...], serialize_s: float) -> bytes:
-    """The bytes of a reply up to its body. Raises BackendError for too many stages."""
-    specs = len(form.specs)
-    head = message(Kind.REPLY, form.nbytes, specs, number, stages_s=stages_s, serialize_s=serialize_s)
-    return head + form.descriptors
-
-
 class Likeness:
-    """The bytes that all requests for one stage share: everything before the body except their number."""
+    """The bytes that all messages of one kind and form share: everything before the body but a request's number, or a
+    reply's number and seconds. Where the form varies, also without its length."""
 
-    def __init__(self, fingerprint: bytes, form: Form) -> None:
-        """`fingerprint`: 8 bytes; if it is none, there are no such requests."""
-        head = message(Kind.REQUEST, form.nbytes, len(form.specs), fingerprint=fingerprint)
+    def __init__(self, kind: Kind, form: Form, fingerprint: bytes = _NOBODY) -> None:
+        """fingerprint: 8 bytes, of the stage that requests are for; where it is none, no message is alike."""
+        head = message(kind, form.nbytes, len(form.specs), fingerprint=fingerprint)
         self.fingerprint, self.form = fingerprint, form
-        self._before, self._after = head[: _NUMBER.start], head[_NUMBER.stop :]
-        if form.varies:
-            self._after = self._after[:-8]
-        self._until = _NUMBER.stop + len(self._after)
-        self._any = len(fingerprint) == len(_NOBODY)
+        self._at = _SECONDS.stop if kind is Kind.REPLY else _NUMBER.stop
+        self._before, self._behind = head[: _NUMBER.start] if fingerprint else b"none", head[self._at :]
+        self._until = HEADER.size - (8 if form.varies else 0)
+        self._compared = self._behind[: self._until - self._at]
+        self._whole = self._behind + form.descriptors
+        self.size = HEADER.size + len(form.descriptors)
+        self.most = self.size + form.nbytes
+        """Bytes of the whole message; where the form varies, the most."""
 
     def numbered(self, number: int) -> bytes:
-        """The bytes of such a request up to its body."""
-        return self._before + number.to_bytes(8, "big") + self._after + self.form.descriptors
+        """A request's bytes up to its body."""
+        return self._before + number.to_bytes(8, "big") + self._behind + self.form.descriptors
 
-    def number(self, head: memoryview) -> int | None:
-        """The request's number, if this is the header of such a request."""
-        alike = head[: _NUMBER.start] == self._before and head[_NUMBER.stop : self._until] == self._after
-        return int.from_bytes(head[_NUMBER], "big") if alike and self._any else None
+    def told(self, number: int, stages_s: tuple[float, ...], serialize_s: float) -> bytes:
+        """A reply's bytes up to its body. Raises BackendError for too many stages."""
+        count = len(stages_s)
+        if count > MAX_STAGES:
+            raise BackendError(f"{count} later stages, at most {MAX_STAGES}")
+        told = _TOLD.pack(number, count, *stages_s, *_NO_STAGE[count:], serialize_s)
+        return self._before + told + self._behind + self.form.descriptors
+
+    def is_whole(self, top: memoryview) -> bool:
+        """Whether these are the bytes of such a message up to its body, of the greatest length."""
+        return top[self._at :] == self._whole and top[: _NUMBER.start] == self._before
+
+    def has(self, head: memoryview) -> bool:
+        """Whether this is the header of such a message."""
+        return head[self._at : self._until] == self._compared and head[: _NUMBER.start] == self._before
+
+    def body(self, head: memoryview) -> Form:
+        """The form of the body of a message with this header. Raises BackendError for one that is too long."""
+        return cut(self.form, head) if self.form.varies else self.form
+
+
+NO_MESSAGE = Likeness(Kind.REQUEST, NOTHING, b"")
+"""Like no message."""
+
+
+def number(head: memoryview) -> int:
+    """The number that stands in a header."""
+    return int.from_bytes(head[_NUMBER], "big")
+
+
+def told(head: memoryview) -> tuple[int, tuple[float, ...], float]:
+    """A reply's number, the seconds of later stages, and those of serializing. Raises BackendError."""
+    number, stages, *seconds = _TOLD.unpack_from(head, _NUMBER.start)
+    if stages > MAX_STAGES:
+        raise BackendError(f"a message tells of {stages} later stages, at most {MAX_STAGES}")
+    check_seconds(seconds)
+    return number, tuple(seconds[:stages]), seconds[-1]
 
 
 def header(data: memoryview) -> Header:
@@ -211,7 +242,7 @@ def header(data: memoryview) -> Header:
 def send_all(sock: AnySocket, parts: Sequence[memoryview]) -> None:
     """Send what lies in these parts, from where it lies, on a socket that blocks or not. Raises OSError."""
     left = sum(map(len, parts))
-    while left:
+    while True:
         try:
             sent = sock.sendmsg(parts)
         except BlockingIOError:
@@ -219,6 +250,8 @@ def send_all(sock: AnySocket, parts: Sequence[memoryview]) -> None:
             room.register(sock, select.POLLOUT)
             room.poll()
             continue
+        if sent == left:
+            return
         parts = within(parts, sent, left)
         left -= sent
 
@@ -231,10 +264,15 @@ class Line:
         self._ahead = memoryview(bytearray(AHEAD))
         self._begin = self._end = 0
         """The bounds in `_ahead` of the bytes that came and were not taken yet."""
+        self._top = memoryview(bytearray(HEADER.size + MAX_TENSORS * DESCRIPTOR.size))
 
     def send(self, head: bytes, body: Sequence[memoryview] = ()) -> None:
         """One message; the memory of its parts may be used again when this returns."""
-        send_all(self._sock, [memoryview(head), *body])
+        total = len(head) + sum(map(len, body))
+        if total <= AHEAD:
+            self._sock.sendall(b"".join([head, *body]))
+        else:
+            send_all(self._sock, [memoryview(head), *body])
 
     def end(self) -> None:
         """Say that nothing more is sent."""
@@ -244,6 +282,45 @@ class Line:
         with contextlib.suppress(OSError):  # it may be broken
             self._sock.shutdown(socket.SHUT_RDWR)  # wakes who still waits for a message: closing does not
         self._sock.close()
+
+    def message(self, like: Likeness, views: Sequence[memoryview]) -> memoryview | None:
+        """The next message's header, good until the next call, with the body in `views`, if it is one of these. None
+        for another one, which is still to be taken. EOFError at the end of the stream."""
+        if self._begin == self._end:
+            if like.most > AHEAD and not like.form.varies:
+                return self._scattered(like, views)
+            self._begin, self._end = 0, self._sock.recv_into(self._ahead)
+        at = self._begin + like.size
+        top = self._ahead[self._begin : at]
+        if self._end - self._begin < like.most or not like.is_whole(top):
+            return self._gathered(like, views)
+        for view in views:
+            view[:] = self._ahead[at : at + len(view)]
+            at += len(view)
+        self._begin = at
+        return top
+
+    def _gathered(self, like: Likeness, views: Sequence[memoryview]) -> memoryview | None:
+        """As `message`, of one that has not come whole, or is another."""
+        head = memoryview(bytes(self.head()))
+        if not like.has(head):
+            self._begin -= len(head)
+            return None
+        form = like.body(head)
+        self.body(form, within(views, 0, form.nbytes))
+        return head
+
+    def _scattered(self, like: Likeness, views: Sequence[memoryview]) -> memoryview | None:
+        """As `message`, where nothing is there yet: its body comes to where it belongs without a copy."""
+        parts = [self._top[: like.size], *views]
+        came = self._sock.recvmsg_into(parts)[0]
+        if came >= like.size and like.is_whole(parts[0]):
+            self._fill(within(parts, came, like.most))
+            return parts[0]
+        if came:
+            self._ahead, self._begin, self._end = memoryview(bytearray(max(came, AHEAD))), 0, came
+            self._ahead[:came] = b"".join(within(parts, 0, came))
+        return self._gathered(like, views)
 
     def head(self) -> memoryview:
         """The next message's header, good until the next call. EOFError at the end of the stream."""
@@ -257,12 +334,7 @@ class Line:
             ahead = min(len(view), self._end - self._begin)
             view[:ahead] = self._ahead[self._begin : self._begin + ahead]
             self._begin += ahead
-            left = view[ahead:]
-            while left:
-                came = self._sock.recv_into(left, 0, socket.MSG_WAITALL)
-                if not came:
-                    raise BackendError(CUT)
-                left = left[came:]
+            self._fill([view[ahead:]])
 
     def skip(self, nbytes: int) -> None:
         """Read a body of bytes and forget it."""
@@ -277,10 +349,18 @@ class Line:
         while beneath(self._sock).recv_into(scratch):
             pass
 
+    def _fill(self, views: Sequence[memoryview]) -> None:
+        for view in views:
+            left = view
+            while left:
+                if not (came := self._sock.recv_into(left, 0, socket.MSG_WAITALL)):
+                    raise BackendError(CUT)
+                left = left[came:]
+
     def _take(self, count: int, *, at_start: bool = False) -> memoryview:
         """The next `count` bytes, at most `AHEAD`, good until the next call."""
         begin = self._begin
-        if begin == self._end or begin + count > AHEAD:
+        if begin == self._end or begin + count > len(self._ahead):
             left = self._end - begin
             self._ahead[:left] = self._ahead[begin : self._end]
             begin, self._end = 0, left

@@ -16,6 +16,7 @@ import torch
 
 from pareto.protocol.errors import BackendError
 from pareto.protocol.messages import Keys
+from pareto.remote.backends import wire
 from pareto.remote.backends.base import Layout, Tensors, fingerprint
 from pareto.remote.backends.tcp import TcpClient, TcpServer
 from pareto.remote.backends.tls import Tls, TlsSocket
@@ -35,6 +36,15 @@ def refusal(
     with pytest.raises(by) as refused:
         call(*arguments, **named)
     return str(refused.value)
+
+
+def requests_for(name: bytes, form: wire.Form) -> wire.Likeness:
+    return wire.Likeness(wire.Kind.REQUEST, form, name)
+
+
+def reply(form: wire.Form, number: int, stages_s: tuple[float, ...], serialize_s: float) -> bytes:
+    """The bytes of a reply up to its body."""
+    return wire.Likeness(wire.Kind.REPLY, form).told(number, stages_s, serialize_s)
 
 
 def each(work: Callable[[torch.Tensor], torch.Tensor]) -> Work:

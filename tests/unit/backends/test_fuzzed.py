@@ -16,7 +16,7 @@ from pareto.remote.backends import tcp, wire
 from pareto.remote.backends.base import MAX_S, Layout, Tensors
 from pareto.remote.backends.tcp import TcpClient, TcpServer, _Conversation
 from pareto.remote.backends.wire import Kind
-from tests.unit.backends.builders import Works, refusal
+from tests.unit.backends.builders import Works, refusal, reply, requests_for
 from tests.unit.fuzzing import edited
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -138,6 +138,18 @@ class Peer:
         self.data = self.data[count:]
         return count
 
+    def recvmsg_into(self, parts: Sequence[memoryview]) -> tuple[int]:
+        count = 0
+        for part in parts:
+            came = self.recv_into(part)
+            count += came
+            if came < len(part):
+                break
+        return (count,)
+
+    def sendall(self, data: bytes) -> None:
+        self.sent += data
+
     def sendmsg(self, parts: Sequence[Any]) -> int:
         before = len(self.sent)
         for part in parts:
@@ -168,7 +180,7 @@ def answers_of(takes: wire.Layout) -> wire.Layout:
 
 def client_of(line: object, takes: wire.Layout) -> TcpClient:
     client = TcpClient.__new__(TcpClient)
-    client._peer, client._line, client._like = "peer", line, wire.Likeness(b"", wire.NOTHING)  # type: ignore[assignment]
+    client._peer, client._line, client._like = "peer", line, wire.NO_MESSAGE  # type: ignore[assignment]
     client.open(NAME, takes)
     return client
 
@@ -184,7 +196,7 @@ def replies(takes: wire.Layout, chance: random.Random) -> list[bytes]:
     for number in range(chance.randrange(1, 4)):
         tensors = tensors_of(takes, chance)
         stages_s = tuple(chance.random() for _ in range(chance.randrange(wire.MAX_STAGES + 1)))
-        head = wire.reply(wire.form(takes), number, stages_s, chance.random())
+        head = reply(wire.form(takes), number, stages_s, chance.random())
         made.append(head + as_bytes(tensors))
     return made
 
@@ -205,7 +217,7 @@ def test_a_client(cases: int) -> None:
 
 
 def requests(takes: wire.Layout, chance: random.Random) -> list[bytes]:
-    like, made = wire.Likeness(NAME, wire.form(takes)), []
+    like, made = requests_for(NAME, wire.form(takes)), []
     for number in range(chance.randrange(1, 4)):
         made.append(like.numbered(number) + as_bytes(tensors_of(takes, chance)))
         if chance.random() < 0.2:
@@ -217,7 +229,7 @@ def requests(takes: wire.Layout, chance: random.Random) -> list[bytes]:
 def check_server(came: bytes, sent: bytes, takes: wire.Layout, *, breaks: bool) -> None:
     """What a server sent of what came: a right answer to each request, in order, up to the first fault; then that."""
     form = wire.form(takes)
-    like = wire.Likeness(NAME, form)
+    like = requests_for(NAME, form)
     right, fault = said(came, {Kind.REQUEST: form, Kind.WARM: None})
     for place, each in enumerate(right):
         if each.kind is Kind.REQUEST and each.head != like.numbered(each.number)[:HEAD]:
@@ -237,8 +249,8 @@ def check_server(came: bytes, sent: bytes, takes: wire.Layout, *, breaks: bool) 
     asked = [it for it in right if it.kind is Kind.REQUEST]
     assert len(answers) - len(replies) <= len(right) - len(asked)
     assert len(replies) <= len(asked)
-    for reply, request in zip(replies, asked, strict=False):
-        assert (reply.number, reply.body) == (request.number, answer_to(request.body))
+    for answered, request in zip(replies, asked, strict=False):
+        assert (answered.number, answered.body) == (request.number, answer_to(request.body))
 
 
 def test_a_server(cases: int) -> None:

@@ -17,7 +17,7 @@ from pareto.remote.backends.base import Tensors, layout
 from pareto.remote.backends.stripes import STRIPE, Stripes
 from pareto.remote.backends.tcp import TcpServer
 from tests.program import wait_until
-from tests.unit.backends.builders import HERE, TOKEN, connected, refusal
+from tests.unit.backends.builders import HERE, TOKEN, connected, refusal, requests_for
 
 LANES = 3
 HEAD = wire.HEADER.size
@@ -42,7 +42,7 @@ def ends() -> Iterator[Ends]:
 
 
 def message(tensors: Tensors) -> tuple[bytes, list[memoryview]]:
-    return wire.Likeness(b"f" * 8, wire.form_of(tensors)).numbered(7), wire.views(tensors)
+    return requests_for(b"f" * 8, wire.form_of(tensors)).numbered(7), wire.views(tensors)
 
 
 def received(line: Stripes, tensors: Tensors) -> Tensors:

@@ -22,7 +22,18 @@ from pareto.remote.backends.tcp import BUFFERS, TcpClient, TcpServer
 from pareto.remote.backends.tls import Tls
 from pareto.remote.backends.wire import Line
 from tests.program import wait_until
-from tests.unit.backends.builders import HERE, NAME, TOKEN, TOOK_S, Works, cloned, doubled, refusal, seal
+from tests.unit.backends.builders import (
+    HERE,
+    NAME,
+    TOKEN,
+    TOOK_S,
+    Works,
+    cloned,
+    doubled,
+    refusal,
+    reply,
+    seal,
+)
 
 FOUR = (torch.ones(4),)
 
@@ -78,10 +89,10 @@ def test_tensors_arrive_bit_for_bit(server: Listening, payload: Tensors) -> None
 def test_the_stage_can_change_on_a_living_connection(server: Listening) -> None:
     ours = served(server, FOUR)
     ours.warm(1_000_000)  # which does not disturb requests
-    for shape in ((2, 2), (3, 5), (2, 2)):
+    for name, shape in ((b"a stage.", (2, 2)), (b"another.", (3, 5)), (b"a stage.", (2, 2))):
         payload = (torch.ones(shape),)
-        server.serve(Works(layout(payload), doubled))
-        ours.open(NAME, layout(payload))
+        server.serve(Works(layout(payload), doubled, fingerprint=name))
+        ours.open(name, layout(payload))
         ours.send(1, payload)
         assert torch.equal(ours.receive().tensors[0], 2 * payload[0])
     server.serve(Works(layout(FOUR), tuple))  # what comes in goes out
@@ -171,7 +182,7 @@ class Frozen:
         return asked.request_id, tensor[:1]
 
     def answer(self, number: int, result: Tensor) -> None:
-        head = wire.reply(wire.form_of((result,)), number, (0.5, 0.25), 9)
+        head = reply(wire.form_of((result,)), number, (0.5, 0.25), 9)
         self._line.send(head, wire.views((result,)))
 
     def say(self, data: bytes) -> None:
@@ -229,9 +240,9 @@ def test_a_reply_to_another_request_is_a_fault(server: Listening, frozen: Frozen
 
 def test_a_size_from_afar_allocates_nothing(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     allocated, empty = [], wire.empty
-    frozen.client.open(NAME, layout(FOUR))
     monkeypatch.setattr(wire, "empty", lambda form: (allocated.append(form.nbytes), empty(form))[1])
-    frozen.say(wire.reply(wire.Form(wire.form_of(FOUR).specs, b"", 1 << 60), 1, (), 0.0))
+    frozen.client.open(NAME, layout(FOUR))
+    frozen.say(reply(wire.Form(wire.form_of(FOUR).specs, b"", 1 << 60), 1, (), 0.0))
     assert refusal(frozen.client.receive) == f"1 tensors in {1 << 60} bytes came, 1 in 16 were expected"
     assert allocated == [16]  # what was to come, whatever the header says
 
@@ -244,4 +255,4 @@ def test_serialization_is_timed_for_the_first_messages_and_then_what_these_took(
     monkeypatch.setattr(tcp, "TIMED", 3)
     monkeypatch.setattr(tcp.time, "thread_time", lambda: next(readings))
     timed = tcp._Serialization()
-    assert [timed.end(timed.begin()) for _ in range(6)] == [3.0, 1.0, 9.0, 3.0, 3.0, 3.0]
+    assert [timed.of(FOUR)[2] for _ in range(6)] == [3.0, 1.0, 9.0, 3.0, 3.0, 3.0]

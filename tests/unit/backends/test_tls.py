@@ -28,7 +28,7 @@ from pareto.remote.backends.tls import Tampered, TlsSocket
 from tests import REPOSITORY
 from tests.program import wait_until
 from tests.unit.backends import builders
-from tests.unit.backends.builders import HERE, NAME, TOKEN, Change, Proxy, Works, refusal, seal
+from tests.unit.backends.builders import HERE, NAME, TOKEN, Change, Proxy, Works, refusal, requests_for, seal
 from tests.unit.backends.test_fuzzed import spoiled
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -200,7 +200,7 @@ def test_who_has_the_token_and_no_keys_gets_no_answer() -> None:
     payload = (torch.ones(3),)
     with served(payload) as server, handshake.connected(HERE, server.port, TOKEN) as sock:
         sock.settimeout(30)
-        sock.sendall(wire.Likeness(NAME, wire.form(layout(payload))).numbered(0) + bytes(12))
+        sock.sendall(requests_for(NAME, wire.form(layout(payload))).numbered(0) + bytes(12))
         sock.shutdown(socket.SHUT_WR)
         while came := sock.recv(1000):
             assert wire.MAGIC not in came

@@ -25,7 +25,7 @@ from pareto.remote.backends.registry import MOST_CONNECTIONS, RPC_CHANNELS, Back
 from pareto.remote.backends.rpc import RpcClient
 from pareto.remote.backends.wire import AHEAD, Line
 from tests.program import wait_until
-from tests.unit.backends.builders import refusal
+from tests.unit.backends.builders import refusal, reply, requests_for
 
 FOUR = wire.form_of((torch.ones(4),))
 
@@ -44,12 +44,12 @@ def test_headers_are_checked(snapshot: SnapshotAssertion) -> None:
         "too many stages": header(stages=8),
     }
     assert {name: refusal(wire.header, head) for name, head in heads.items()} == snapshot
-    assert refusal(wire.reply, FOUR, 1, (0.0,) * 8, 0.0) == snapshot(name="nor is one made")
+    assert refusal(reply, FOUR, 1, (0.0,) * 8, 0.0) == snapshot(name="nor is one made")
 
 
 def test_a_reply_tells_of_every_later_stage() -> None:
     for stages_s in ((), (0.5,), (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)):
-        got = wire.header(memoryview(wire.reply(FOUR, 1 << 40, stages_s, 0.25))[: wire.HEADER.size])
+        got = wire.header(memoryview(reply(FOUR, 1 << 40, stages_s, 0.25))[: wire.HEADER.size])
         assert got == wire.Header(wire.Kind.REPLY, 1 << 40, bytes(8), stages_s, 0.25, 1, body_bytes=16)
 
 
@@ -57,7 +57,7 @@ def test_a_reply_tells_of_every_later_stage() -> None:
 def test_seconds_that_cannot_be_are_refused(seconds: float) -> None:
     said = f"the peer says that something took {seconds:g} s"
     for stages_s, serialize_s in (((0.1, seconds), 0.0), ((), seconds)):
-        head = wire.reply(FOUR, 1, stages_s, serialize_s)[: wire.HEADER.size]
+        head = reply(FOUR, 1, stages_s, serialize_s)[: wire.HEADER.size]
         assert refusal(wire.header, memoryview(head)) == said
     client = RpcClient("server")
     answered: Any = SimpleNamespace(wait=lambda: ((), (0.1, seconds), 0.0))
@@ -87,7 +87,7 @@ def test_messages_that_came_at_once_are_told_apart_and_none_is_lost() -> None:
     sizes = (3, 5, AHEAD // 8, 1, AHEAD // 64, 2)
     payloads = [(torch.rand(n), torch.arange(n, dtype=torch.int64)) for n in sizes]
     stream = b"".join(
-        wire.reply(wire.form_of(payload), number, (), 0.0) + b"".join(map(bytes, wire.views(payload)))
+        reply(wire.form_of(payload), number, (), 0.0) + b"".join(map(bytes, wire.views(payload)))
         for number, payload in enumerate(payloads)
     )
     for step in (len(stream), 7919, 1):
@@ -105,13 +105,14 @@ def test_messages_that_came_at_once_are_told_apart_and_none_is_lost() -> None:
 
 def test_only_the_number_of_a_request_is_open() -> None:
     form = wire.form_of((torch.ones(3),))
-    like = wire.Likeness(b"thisone.", form)
+    like = requests_for(b"thisone.", form)
     head = memoryview(like.numbered(1 << 50))[: wire.HEADER.size]
-    assert like.number(head) == wire.header(head).request_id == 1 << 50
-    for another in (wire.Likeness(b"another.", form), wire.Likeness(b"thisone.", FOUR)):
-        assert another.number(head) is None
-    unnamed = memoryview(wire.Likeness(bytes(8), form).numbered(1))[: wire.HEADER.size]
-    assert wire.Likeness(b"", form).number(unnamed) is None
+    assert like.has(head)
+    assert wire.number(head) == wire.header(head).request_id == 1 << 50
+    for another in (requests_for(b"another.", form), requests_for(b"thisone.", FOUR)):
+        assert not another.has(head)
+    unnamed = memoryview(requests_for(bytes(8), form).numbered(1))[: wire.HEADER.size]
+    assert not requests_for(b"", form).has(unnamed)
 
 
 def test_views_of_any_length_leave_no_garbage() -> None:
