@@ -102,14 +102,17 @@ class Stage(Protocol):
 
 
 class Client(Protocol):
-    """The sending end. One thread may `send` while another `receive`s."""
+    """The sending end. One thread may `send` while another `receive`s. copies: whether tensors may change as soon as
+    `send` returns."""
+
+    copies: bool
 
     def open(self, fingerprint: bytes, takes: Layout) -> None:
         """From now on, talk to the stage `fingerprint`, whose results have the layout `takes`."""
 
     def send(self, request_id: int, tensors: Tensors) -> float:
         """Send a request; returns how long this thread computed to turn tensors into bytes, without waiting. The
-        tensors must stay as they are until the reply is there."""
+        tensors must stay as they are until the reply is there, unless it `copies`."""
 
     def receive(self) -> Reply:
         """The next reply, in the order of sending. Raises BackendError. Its tensors are the caller's: no later reply
@@ -123,6 +126,8 @@ class Client(Protocol):
 
 class NoLink:
     """The client of the last point: the edge has the whole model, nothing crosses."""
+
+    copies = False
 
     def __init__(self) -> None:
         self._done: queue.SimpleQueue[tuple[int, Tensors]] = queue.SimpleQueue()

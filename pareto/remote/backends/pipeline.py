@@ -57,7 +57,9 @@ class Pipeline:
         """Requests that wait for the thread that computes, or are in it."""
         self._came: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
         self._computed: queue.SimpleQueue[tuple[Request, Tensors, float] | None] = queue.SimpleQueue()
-        self._away: queue.SimpleQueue[tuple[Request, Client, float, float] | None] = queue.SimpleQueue()
+        self._away: queue.SimpleQueue[tuple[Request, Client, float, float, Tensors] | None] = (
+            queue.SimpleQueue()
+        )
         self._threads = [
             threading.Thread(target=step, name=f"{name}-{step.__name__.strip('_')}", daemon=True)
             for step in (self._compute, self._leave, self._come_back)
@@ -119,8 +121,11 @@ class Pipeline:
             if request.onward is None:
                 request.answer(outputs, (own_s,), 0.0)
             else:
+                if not request.onward.copies:
+                    outputs = _apart(outputs, request.tensors)
                 serialize_s = request.onward.send(request.number, outputs)
-                self._away.put((request, request.onward, own_s, serialize_s))
+                kept = () if request.onward.copies else outputs
+                self._away.put((request, request.onward, own_s, serialize_s, kept))
         except Exception as error:
             request.fail(fault_text(error))
         finally:
@@ -128,13 +133,19 @@ class Pipeline:
 
     def _come_back(self) -> None:
         while (item := self._away.get()) is not None:
-            request, onward, own_s, serialize_s = item
+            request, onward, own_s, serialize_s, _ = item
             try:
                 reply = onward.receive()
                 check_order(reply, request.number)
                 request.answer(reply.tensors, (own_s, *reply.stages_s), serialize_s + reply.serialize_s)
             except Exception as error:
                 request.fail(fault_text(error))
+
+
+def _apart(outputs: Tensors, inputs: Tensors) -> Tensors:
+    """The outputs, those in the memory of an input copied: that receives the next request."""
+    taken = {tensor.untyped_storage().data_ptr() for tensor in inputs}
+    return tuple([each.clone() if each.untyped_storage().data_ptr() in taken else each for each in outputs])
 
 
 def fault_text(error: Exception) -> str:

@@ -28,15 +28,19 @@ RPC_CHANNELS = {"": ("mpt_uv", "basic"), "basic": ("basic",)}
 Left out are those that need no network: shared memory (`shm`), another process' memory (`cma`); and InfiniBand's."""
 
 
+NO_VARIANT = "(?!)"
+
+
 class Entry(NamedTuple):
     """A backend. variants: the pattern that they match. words: how messages describe them. has_agent: whether each host
-    has an agent, one per process, and all agents meet. encrypts: whether it can."""
+    has an agent, one per process, and all agents meet. encrypts: whether it can. needs: the package that it imports."""
 
     module: str
-    variants: str
-    words: str
+    variants: str = NO_VARIANT
+    words: str = ""
     has_agent: bool = False
     encrypts: bool = False
+    needs: str = ""
 
 
 BACKENDS = {
@@ -47,6 +51,8 @@ BACKENDS = {
         encrypts=True,
     ),
     "rpc": Entry("pareto.remote.backends.rpc", "basic", "rpc:basic (over one connection)", has_agent=True),
+    "zmq": Entry("pareto.remote.backends.zmq", needs="pyzmq"),
+    "gloo": Entry("pareto.remote.backends.gloo"),
 }
 """A new backend is a module and an entry here."""
 _LABEL = r"([A-Za-z_][A-Za-z0-9_]{0,15})?"

@@ -89,6 +89,8 @@ def leave() -> None:
 class RpcClient:
     """The end towards the next host, by its role; `join` comes first."""
 
+    copies = False
+
     def __init__(self, peer: str) -> None:
         self._peer = peer
         self._fingerprint = bytes(8)

@@ -1,138 +1,37 @@
 """Tensors over raw sockets: persistent connections, length-checked frames, no copies beyond the kernel's.
 
 One connection (`Line`), or a tensor in stripes over several (`Stripes`); each may be encrypted (`tls`).
-
-Each host receives in one thread and has a `Pipeline` for the rest, receive buffers going round between them, so that
-a payload arrives while its predecessor is worked on.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
-import queue
 import secrets
 import socket
-import statistics
 import sys
 import threading
-import time
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-import torch
-
 from pareto.protocol.errors import BackendError
-from pareto.remote.backends import handshake, wire
-from pareto.remote.backends.base import Client, Layout, Reply, Stage, Tensors
-from pareto.remote.backends.pipeline import Pipeline, Request, fault_text
+from pareto.remote.backends import handshake
+from pareto.remote.backends.conversation import Client, Server
 from pareto.remote.backends.stripes import Stripes
 from pareto.remote.backends.tls import AnySocket, Tls
 from pareto.remote.backends.wire import Line
 
-TIMED = 16
-"""Messages of a form whose serialization is timed: a thread's own clock is a call into the kernel, twice a message."""
-ANOTHER = "the request is for another model or point than the one served here"
-BUFFERS = 4
-"""Receive buffers of a connection: one being filled, one waiting, one being computed on, one being sent on."""
 
-
-class _Serialization:
-    """The processor seconds of turning tensors of one form into bytes: of the first few messages, and then the median
-    of these, as it is the same work each time."""
-
-    def __init__(self) -> None:
-        self._seconds: list[float] = []
-        self._usual: float | None = None
-
-    def of(self, tensors: Tensors) -> tuple[wire.Form, list[memoryview], float]:
-        """The form of these tensors, their bytes, and the seconds."""
-        if self._usual is not None:
-            return wire.form_of(tensors), wire.views(tensors), self._usual
-        began = time.thread_time()
-        form, views = wire.form_of(tensors), wire.views(tensors)
-        self._seconds.append(time.thread_time() - began)
-        if len(self._seconds) == TIMED:
-            self._usual = statistics.median(self._seconds)
-        return form, views, self._seconds[-1]
-
-
-class TcpClient:
+class TcpClient(Client):
     """The end towards the next host. Connects at once; raises BackendError if that turns it away. variant: number of
     connections."""
 
     def __init__(
         self, address: str, port: int, token: str, variant: str = "", seal: Tls | None = None
     ) -> None:
-        self._peer = address
         try:
             socks = _connected(address, port, token, int(variant or 1), seal)
         except (OSError, EOFError, handshake.Rejected, BackendError) as error:
             raise BackendError(f"tcp to {address}: {error}") from error
-        self._line = Line(socks[0]) if len(socks) == 1 else Stripes(socks)
-        self._like = self._reply = wire.NO_MESSAGE
-        self._result: Tensors = ()
-        """Like those of a reply: to make new ones by it takes half as long as by shape and dtype."""
-        self._serialization = _Serialization()
-
-    def open(self, fingerprint: bytes, takes: Layout) -> None:
-        self._like = wire.Likeness(wire.Kind.REQUEST, wire.NOTHING, fingerprint)
-        self._reply = wire.Likeness(wire.Kind.REPLY, wire.form(takes))
-        self._result = wire.empty(self._reply.form)
-        self._serialization = _Serialization()
-
-    def send(self, request_id: int, tensors: Tensors) -> float:
-        """As in the protocol; here the tensors may change as soon as it returns."""
-        form, body, serialize_s = self._serialization.of(tensors)
-        if form is not self._like.form:
-            self._like = wire.Likeness(wire.Kind.REQUEST, form, self._like.fingerprint)
-        self._send(self._like.numbered(request_id), body)
-        return serialize_s
-
-    def receive(self) -> Reply:
-        like = self._reply
-        tensors = tuple([torch.empty_like(each) for each in self._result])  # made while nothing is there yet
-        try:
-            head = self._line.message(like, wire.views(tensors))
-        except (EOFError, OSError) as error:
-            raise self._gone(error) from error
-        if head is None:
-            self._take(wire.Kind.REPLY, like.form)
-            raise BackendError(wire.OTHER_FORM)
-        number, stages_s, serialize_s = wire.told(head)
-        return Reply(number, tensors, stages_s, serialize_s)
-
-    def warm(self, nbytes: int) -> None:
-        self._send(wire.message(wire.Kind.WARM, nbytes), [memoryview(bytes(nbytes))])
-        self._take(wire.Kind.WARM, wire.NOTHING)
-
-    def close(self) -> None:
-        self._line.close()
-
-    def _send(self, head: bytes, body: list[memoryview]) -> None:
-        try:
-            self._line.send(head, body)
-        except OSError as error:
-            raise BackendError(f"sending to {self._peer} failed: {error}") from error
-
-    def _take(self, kind: wire.Kind, form: wire.Form) -> None:
-        """Take the next message's header. Raises BackendError for one that is not of this kind and form."""
-        try:
-            header = wire.header(self._line.head())
-            if header.kind is wire.Kind.ERROR:
-                text = bytearray(header.body_bytes)
-                self._line.body(wire.NOTHING, [memoryview(text)])
-                raise BackendError(f"{self._peer} says: {text.decode(errors='replace')}")
-        except (EOFError, OSError) as error:
-            raise self._gone(error) from error
-        if header.kind is not kind:
-            raise BackendError(f"a {header.kind.name} came in place of a {kind.name}")
-        wire.check_size(header, form)
-
-    def _gone(self, error: Exception) -> BackendError:
-        if isinstance(error, EOFError):
-            return BackendError(f"{self._peer} closed the connection")
-        return BackendError(f"receiving from {self._peer} failed: {error}")
+        super().__init__(Line(socks[0]) if len(socks) == 1 else Stripes(socks), address)
 
 
 def _connected(address: str, port: int, token: str, connections: int, seal: Tls | None) -> list[AnySocket]:
@@ -151,12 +50,11 @@ def _connected(address: str, port: int, token: str, connections: int, seal: Tls 
     return socks
 
 
-class TcpServer:
-    """The end towards the previous host: listens on the data address only, lets in who knows the token. `onward` is a
-    `TcpClient`, and one connection's at a time."""
+class TcpServer(Server):
+    """The end towards the previous host: listens on the data address only, lets in who knows the token."""
 
     def __init__(self, address: str, token: str, seal: Tls | None = None) -> None:
-        self.served: tuple[Stage, Client | None] | None = None
+        super().__init__("tcp")
         self._seal = seal
         self._gathering: dict[int, AnySocket] = {}
         self._group = b""
@@ -164,9 +62,6 @@ class TcpServer:
         self._together = threading.Lock()
         self._door = handshake.Door(address, token, self._converse, "tcp")
         self.address, self.port = self._door.address, self._door.port
-
-    def serve(self, stage: Stage, onward: Client | None = None) -> None:
-        self.served = (stage, onward)
 
     def close(self) -> None:
         self._door.close()
@@ -179,9 +74,9 @@ class TcpServer:
             print(f"tcp: {error}", file=sys.stderr)
             return
         if place.of == 1:
-            _Conversation(Line(connection), self).run()
+            self.converse(Line(connection))
         elif connections := self._gathered(connection, place):
-            _Conversation(Stripes(connections), self).run()
+            self.converse(Stripes(connections))
 
     def _gathered(self, sock: AnySocket, place: handshake.Place) -> list[AnySocket]:
         """All sockets that belong together, in their order, if this is the last of them; else an empty list."""
@@ -197,132 +92,6 @@ class TcpServer:
                 return []
             together, self._gathering, self._group = self._gathering, {}, b""
         return [together[number] for number in range(place.of)]
-
-
-class _Conversation:
-    """Receives the previous host's requests and answers them, until that host ends it. A fault is the last thing said.
-    All that still comes is thrown away: who is in the middle of sending is to hear of the fault."""
-
-    def __init__(self, line: Line | Stripes, server: TcpServer) -> None:
-        self._line = line
-        self._server = server
-        self._served = _Served(None)
-        self._pipeline = Pipeline("tcp")
-        self._saying = threading.Lock()
-        self._failed = False
-
-    def run(self) -> None:
-        try:
-            while not self._failed:
-                self._hear()
-        except EOFError:
-            pass
-        except Exception as error:  # also of a quick stage, or of memory: the edge must hear of it
-            self._fail(fault_text(error))
-        with contextlib.suppress(EOFError, OSError):
-            self._line.drain()
-        self._pipeline.close()
-        self._line.close()
-
-    def _hear(self) -> None:
-        """Take the next message. EOFError at the end of the stream."""
-        awaited = self._now_served()
-        buffer = tensors, views = awaited.take()  # waits for one, which is what holds a fast sender back
-        head = self._line.message(awaited.like, views)
-        # Another stage may be served since this end began to wait.
-        served = awaited if self._server.served is awaited.given else self._now_served()
-        if head is None:
-            awaited.give_back(buffer)
-            if served is awaited:
-                self._take_other(wire.header(self._line.head()))
-            return
-        if served is not awaited and not served.like.has(head):
-            raise BackendError(ANOTHER)
-        if served.like.form.varies:
-            tensors = (tensors[0][: served.like.body(head).nbytes],)
-        number = wire.number(head)
-        answer = functools.partial(self._answer, number, served)
-        left = functools.partial(awaited.give_back, buffer)
-        self._pipeline.put(Request(number, tensors, served.stage, served.onward, answer, self._fail, left))
-
-    def _now_served(self) -> _Served:
-        given = self._server.served
-        if given is not self._served.given:
-            self._served = _Served(given)
-        return self._served
-
-    def _take_other(self, header: wire.Header) -> None:
-        """Take a message that is no request for the served stage: a warm-up is answered, all else is a BackendError."""
-        if header.kind is wire.Kind.WARM:
-            self._line.skip(header.body_bytes)
-            self._say(wire.message(wire.Kind.WARM, 0))
-            return
-        if header.kind is not wire.Kind.REQUEST:
-            raise BackendError(f"a {header.kind.name} came in place of a request")
-        if header.fingerprint == self._served.like.fingerprint:
-            wire.check_size(header, self._served.like.form)
-        raise BackendError(ANOTHER)
-
-    def _answer(
-        self,
-        number: int,
-        served: _Served,
-        result: Tensors,
-        stages_s: tuple[float, ...],
-        serialize_s: float,
-    ) -> None:
-        form, body, own_s = served.serialization.of(result)
-        if form is not served.replies.form:
-            served.replies = wire.Likeness(wire.Kind.REPLY, form)
-        self._say(served.replies.told(number, stages_s, serialize_s + own_s), body)
-
-    def _say(self, head: bytes, body: Sequence[memoryview] = ()) -> None:
-        with self._saying:
-            if not self._failed:
-                self._line.send(head, body)
-
-    def _fail(self, text: str) -> None:
-        with self._saying:
-            if self._failed:
-                return
-            self._failed = True
-            try:
-                body = text.encode()[: wire.MAX_TEXT]
-                self._line.send(wire.message(wire.Kind.ERROR, len(body)), [memoryview(body)])
-                self._line.end()
-            except OSError as error:  # nobody is there to hear it
-                print(f"tcp: {text}; the other end is gone: {error.strerror or error}", file=sys.stderr)
-
-
-_Buffer = tuple[Tensors, list[memoryview]]
-"""Tensors, and their bytes."""
-
-
-class _Served:
-    """A stage, how requests for it and replies look, and buffers that go round between receiving and the pipeline."""
-
-    def __init__(self, given: tuple[Stage, Client | None] | None) -> None:
-        self.given = given
-        self.like = self.replies = wire.NO_MESSAGE
-        if given is not None:
-            self.stage, self.onward = given
-            form = wire.form(self.stage.takes)
-            self.like = wire.Likeness(wire.Kind.REQUEST, form, self.stage.fingerprint)
-        self.serialization = _Serialization()
-        self._free: list[_Buffer] = []
-        self._count: queue.SimpleQueue[None] = queue.SimpleQueue()
-        for _ in range(BUFFERS):
-            tensors = wire.empty(self.like.form)
-            self.give_back((tensors, wire.views(tensors)))
-
-    def take(self) -> _Buffer:
-        """The buffer that was free last, as the processor's cache may still hold it; waits until one is."""
-        self._count.get()
-        return self._free.pop()
-
-    def give_back(self, buffer: _Buffer) -> None:
-        self._free.append(buffer)
-        self._count.put(None)
 
 
 serve, connect = TcpServer, TcpClient

@@ -1,0 +1,301 @@
+"""Both ends of a backend, over any line: requests go one way, their results, in order, the other.
+
+Each host receives in one thread and has a `Pipeline` for the rest, receive buffers going round between them, so that
+a payload arrives while its predecessor is worked on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import queue
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+
+from pareto.protocol.errors import BackendError
+from pareto.remote.backends import wire
+from pareto.remote.backends.base import Client as AnyClient
+from pareto.remote.backends.base import Layout, Reply, Stage, Tensors
+from pareto.remote.backends.pipeline import Pipeline, Request, fault_text
+
+TIMED = 16
+"""Messages of a form whose serialization is timed: a thread's own clock is a call into the kernel, twice a message."""
+ANOTHER = "the request is for another model or point than the one served here"
+BUFFERS = 4
+"""Receive buffers of a connection: one being filled, one waiting, one being computed on, one being sent on."""
+WARM_BYTES = 1 << 18
+"""Bytes of a part of a warm-up."""
+
+
+class Line(Protocol):
+    """A connection that carries messages as `wire` describes them. All methods raise BackendError for nonsense, and
+    OSError. One thread may send while another receives."""
+
+    def send(self, head: bytes, body: Sequence[memoryview] = ()) -> None:
+        """Send one message; the memory of its parts may be used again when this returns."""
+
+    def message(self, like: wire.Likeness, views: Sequence[memoryview]) -> memoryview | None:
+        """The next message's header, good until the next call, with the body in `views`, if it is one of these. None
+        for another one, which is still to be taken. EOFError at the end."""
+
+    def head(self) -> memoryview:
+        """The next message's header, good until the next call. EOFError at the end."""
+
+    def body(self, form: wire.Form, views: Sequence[memoryview]) -> None:
+        """Take the rest of a message, which must have this form: each tensor's bytes into its memory."""
+
+    def skip(self, nbytes: int) -> None:
+        """Take the body of a warm-up, and forget it."""
+
+    def drain(self) -> None:
+        """Forget all that still comes, until the other end is gone."""
+
+    def end(self) -> None:
+        """Say that nothing more is sent."""
+
+    def close(self) -> None: ...
+
+
+class Serialization:
+    """The processor seconds of turning tensors of one form into bytes: of the first few messages, and then the median
+    of these, as it is the same work each time."""
+
+    def __init__(self) -> None:
+        self._seconds: list[float] = []
+        self._usual: float | None = None
+
+    def of(self, tensors: Tensors) -> tuple[wire.Form, list[memoryview], float]:
+        """The form of these tensors, their bytes, and the seconds."""
+        if self._usual is not None:
+            return wire.form_of(tensors), wire.views(tensors), self._usual
+        began = time.thread_time()
+        form, views = wire.form_of(tensors), wire.views(tensors)
+        self._seconds.append(time.thread_time() - began)
+        if len(self._seconds) == TIMED:
+            self._usual = statistics.median(self._seconds)
+        return form, views, self._seconds[-1]
+
+
+class Client:
+    """The end towards the next host, over a line to it. peer: its address, for messages. copies: see the protocol."""
+
+    def __init__(self, line: Line, peer: str, *, copies: bool = True) -> None:
+        self._line, self._peer, self.copies = line, peer, copies
+        self._like = self._reply = wire.NO_MESSAGE
+        self._result: Tensors = ()
+        """Like those of a reply: to make new ones by it takes half as long as by shape and dtype."""
+        self._serialization = Serialization()
+
+    def open(self, fingerprint: bytes, takes: Layout) -> None:
+        self._like = wire.Likeness(wire.Kind.REQUEST, wire.NOTHING, fingerprint)
+        self._reply = wire.Likeness(wire.Kind.REPLY, wire.form(takes))
+        self._result = wire.empty(self._reply.form)
+        self._serialization = Serialization()
+
+    def send(self, request_id: int, tensors: Tensors) -> float:
+        """As in the protocol; here the tensors may change as soon as it returns."""
+        form, body, serialize_s = self._serialization.of(tensors)
+        if form is not self._like.form:
+            self._like = wire.Likeness(wire.Kind.REQUEST, form, self._like.fingerprint)
+        self._send(self._like.numbered(request_id), body)
+        return serialize_s
+
+    def receive(self) -> Reply:
+        like = self._reply
+        tensors = tuple([torch.empty_like(each) for each in self._result])  # made while nothing is there yet
+        try:
+            head = self._line.message(like, wire.views(tensors))
+        except (EOFError, OSError) as error:
+            raise self._gone(error) from error
+        if head is None:
+            self._take(wire.Kind.REPLY, like.form)
+            raise BackendError(wire.OTHER_FORM)
+        number, stages_s, serialize_s = wire.told(head)
+        return Reply(number, tensors, stages_s, serialize_s)
+
+    def warm(self, nbytes: int) -> None:
+        self._send(wire.message(wire.Kind.WARM, nbytes), _zeros(nbytes))
+        self._take(wire.Kind.WARM, wire.NOTHING)
+
+    def close(self) -> None:
+        self._line.close()
+
+    def _send(self, head: bytes, body: list[memoryview]) -> None:
+        try:
+            self._line.send(head, body)
+        except OSError as error:
+            raise BackendError(f"sending to {self._peer} failed: {error}") from error
+
+    def _take(self, kind: wire.Kind, form: wire.Form) -> None:
+        """Take the next message's header. Raises BackendError for one that is not of this kind and form."""
+        try:
+            header = wire.header(self._line.head())
+            if header.kind is wire.Kind.ERROR:
+                text = bytearray(header.body_bytes)
+                self._line.body(wire.NOTHING, [memoryview(text)])
+                raise BackendError(f"{self._peer} says: {text.decode(errors='replace')}")
+        except (EOFError, OSError) as error:
+            raise self._gone(error) from error
+        if header.kind is not kind:
+            raise BackendError(f"a {header.kind.name} came in place of a {kind.name}")
+        wire.check_size(header, form)
+
+    def _gone(self, error: Exception) -> BackendError:
+        if isinstance(error, EOFError):
+            return BackendError(f"{self._peer} closed the connection")
+        return BackendError(f"receiving from {self._peer} failed: {error}")
+
+
+def _zeros(nbytes: int) -> list[memoryview]:
+    """So many bytes, in parts."""
+    part = memoryview(bytes(min(nbytes, WARM_BYTES)))
+    return [part[: min(nbytes - at, WARM_BYTES)] for at in range(0, nbytes, WARM_BYTES)]
+
+
+class Server:
+    """The end towards the previous host. `onward` is a client's end, and one line's at a time. name: of the backend,
+    for messages."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.served: tuple[Stage, AnyClient | None] | None = None
+
+    def serve(self, stage: Stage, onward: AnyClient | None = None) -> None:
+        self.served = (stage, onward)
+
+    def converse(self, line: Line) -> None:
+        """Answer what comes on a line until it ends."""
+        Conversation(line, self).run()
+
+
+class Conversation:
+    """Receives the previous host's requests and answers them, until that host ends it. A fault is the last thing said.
+    All that still comes is thrown away: who is in the middle of sending is to hear of the fault."""
+
+    def __init__(self, line: Line, server: Server) -> None:
+        self._line = line
+        self._server = server
+        self._served = _Served(None)
+        self._pipeline = Pipeline(server.name)
+        self._saying = threading.Lock()
+        self._failed = False
+
+    def run(self) -> None:
+        try:
+            while not self._failed:
+                self._hear()
+        except EOFError:
+            pass
+        except Exception as error:  # also of a quick stage, or of memory: the edge must hear of it
+            self._fail(fault_text(error))
+        with contextlib.suppress(EOFError, OSError):
+            self._line.drain()
+        self._pipeline.close()
+        self._line.close()
+
+    def _hear(self) -> None:
+        """Take the next message. EOFError at the end of the stream."""
+        awaited = self._now_served()
+        buffer = tensors, views = awaited.take()  # waits for one, which is what holds a fast sender back
+        head = self._line.message(awaited.like, views)
+        # Another stage may be served since this end began to wait.
+        served = awaited if self._server.served is awaited.given else self._now_served()
+        if head is None:
+            awaited.give_back(buffer)
+            if served is awaited:
+                self._take_other(wire.header(self._line.head()))
+            return
+        if served is not awaited and not served.like.has(head):
+            raise BackendError(ANOTHER)
+        if served.like.form.varies:
+            tensors = (tensors[0][: served.like.body(head).nbytes],)
+        number = wire.number(head)
+        answer = functools.partial(self._answer, number, served)
+        left = functools.partial(awaited.give_back, buffer)
+        self._pipeline.put(Request(number, tensors, served.stage, served.onward, answer, self._fail, left))
+
+    def _now_served(self) -> _Served:
+        given = self._server.served
+        if given is not self._served.given:
+            self._served = _Served(given)
+        return self._served
+
+    def _take_other(self, header: wire.Header) -> None:
+        """Take a message that is no request for the served stage: a warm-up is answered, all else is a BackendError."""
+        if header.kind is wire.Kind.WARM:
+            self._line.skip(header.body_bytes)
+            self._say(wire.message(wire.Kind.WARM, 0))
+            return
+        if header.kind is not wire.Kind.REQUEST:
+            raise BackendError(f"a {header.kind.name} came in place of a request")
+        if header.fingerprint == self._served.like.fingerprint:
+            wire.check_size(header, self._served.like.form)
+        raise BackendError(ANOTHER)
+
+    def _answer(
+        self,
+        number: int,
+        served: _Served,
+        result: Tensors,
+        stages_s: tuple[float, ...],
+        serialize_s: float,
+    ) -> None:
+        form, body, own_s = served.serialization.of(result)
+        if form is not served.replies.form:
+            served.replies = wire.Likeness(wire.Kind.REPLY, form)
+        self._say(served.replies.told(number, stages_s, serialize_s + own_s), body)
+
+    def _say(self, head: bytes, body: Sequence[memoryview] = ()) -> None:
+        with self._saying:
+            if not self._failed:
+                self._line.send(head, body)
+
+    def _fail(self, text: str) -> None:
+        with self._saying:
+            if self._failed:
+                return
+            self._failed = True
+            try:
+                body = text.encode()[: wire.MAX_TEXT]
+                self._line.send(wire.message(wire.Kind.ERROR, len(body)), [memoryview(body)])
+                self._line.end()
+            except (OSError, EOFError) as error:  # nobody is there to hear it
+                why = getattr(error, "strerror", None) or error
+                print(f"{self._server.name}: {text}; the other end is gone: {why}", file=sys.stderr)
+
+
+_Buffer = tuple[Tensors, list[memoryview]]
+"""Tensors, and their bytes."""
+
+
+class _Served:
+    """A stage, how requests for it and replies look, and buffers that go round between receiving and the pipeline."""
+
+    def __init__(self, given: tuple[Stage, AnyClient | None] | None) -> None:
+        self.given = given
+        self.like = self.replies = wire.NO_MESSAGE
+        if given is not None:
+            self.stage, self.onward = given
+            form = wire.form(self.stage.takes)
+            self.like = wire.Likeness(wire.Kind.REQUEST, form, self.stage.fingerprint)
+        self.serialization = Serialization()
+        self._free: list[_Buffer] = []
+        self._count: queue.SimpleQueue[None] = queue.SimpleQueue()
+        for _ in range(BUFFERS):
+            tensors = wire.empty(self.like.form)
+            self.give_back((tensors, wire.views(tensors)))
+
+    def take(self) -> _Buffer:
+        """The buffer that was free last, as the processor's cache may still hold it; waits until one is."""
+        self._count.get()
+        return self._free.pop()
+
+    def give_back(self, buffer: _Buffer) -> None:
+        self._free.append(buffer)
+        self._count.put(None)

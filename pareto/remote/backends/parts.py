@@ -1,0 +1,199 @@
+"""Anybody's own transport: it makes lines of connections that were let in, and a line carries messages in parts.
+
+    class Plain(PartLine):
+        def give(self, parts):
+            self.sock.sendall(b"".join(parts))
+
+        def take(self, view):
+            while view:
+                came = self.sock.recv_into(view)
+                if not came:
+                    raise EOFError
+                view = view[came:]
+
+    class Transport(PartTransport):
+        line = Plain
+
+A message's parts are its header with room for `DESCRIBED` descriptors, the descriptors that have no room there, and the
+bytes of each tensor. Everything else is done here: who is let in, what is checked, how stages overlap.
+"""
+
+from __future__ import annotations
+
+import atexit
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import ClassVar
+
+from pareto.protocol.errors import BackendError
+from pareto.remote.backends import handshake, wire
+from pareto.remote.backends.base import Client as AnyClient
+from pareto.remote.backends.base import Server as AnyServer
+from pareto.remote.backends.conversation import WARM_BYTES, Client, Line, Server
+from pareto.remote.backends.pipeline import fault_text
+from pareto.remote.backends.tls import Tls, within
+
+DESCRIBED = 4
+TOP = wire.HEADER.size + DESCRIBED * wire.DESCRIPTOR.size
+_END = bytes(TOP)
+"""In place of a header: nothing more is sent."""
+
+
+class PartLine:
+    """A line by `give`, `take` and, where there is more to close, `close`. sock: a connection between the two ends,
+    blocking, on the data address. It may carry the parts, or tell how the ends meet elsewhere; it stays open meanwhile,
+    so that each end hears of it when the other one is gone."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        OPEN.add(self)
+        self._top = memoryview(bytearray(TOP))
+        self._held = False
+        """Whether the header in `_top` is still to be taken."""
+
+    def give(self, parts: Sequence[memoryview]) -> None:
+        """Send one message, these parts in their order. Their memory may be used again when this returns."""
+        raise NotImplementedError
+
+    def take(self, view: memoryview) -> None:
+        """Receive the next part into `view`, which is as long as it. EOFError where the other end is gone."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """End the connection; whoever waits in `take` hears of it. Called twice, the second time does nothing."""
+        OPEN.discard(self)
+        with suppress(OSError):
+            self.sock.shutdown(socket.SHUT_RDWR)
+        self.sock.close()
+
+    def send(self, head: bytes, body: Sequence[memoryview] = ()) -> None:
+        parts = [memoryview(head[:TOP].ljust(TOP, b"\0")), memoryview(head[TOP:]), *body]
+        try:
+            self.give([part for part in parts if len(part)])
+        except (OSError, EOFError, BackendError):
+            raise
+        except Exception as error:
+            raise BackendError(f"{type(self).__name__}.give: {fault_text(error)}") from error
+
+    def message(self, like: wire.Likeness, views: Sequence[memoryview]) -> memoryview | None:
+        head = self.head()
+        if not like.has(head):
+            self._held = True
+            return None
+        form = like.body(head)
+        self.body(form, within(views, 0, form.nbytes))
+        return head
+
+    def head(self) -> memoryview:
+        if not self._held:
+            self._take(self._top)
+            if self._top == _END:
+                raise EOFError
+        self._held = False
+        return self._top[: wire.HEADER.size]
+
+    def body(self, form: wire.Form, views: Sequence[memoryview]) -> None:
+        described = self._top[wire.HEADER.size :]
+        more = memoryview(bytearray(max(0, len(form.descriptors) - len(described))))
+        self._take(more)
+        if b"".join([described, more])[: len(form.descriptors)] != form.descriptors:
+            raise BackendError(wire.OTHER_FORM)
+        for view in views:
+            self._take(view)
+
+    def skip(self, nbytes: int) -> None:
+        scratch = memoryview(bytearray(min(nbytes, WARM_BYTES)))
+        while nbytes:
+            self._take(scratch[:nbytes])
+            nbytes -= min(nbytes, len(scratch))
+
+    def drain(self) -> None:
+        while self.sock.recv(1 << 16):
+            pass
+
+    def end(self) -> None:
+        with suppress(OSError, EOFError):
+            self.send(_END)
+
+    def _take(self, view: memoryview) -> None:
+        try:
+            if len(view):
+                self.take(view)
+        except (OSError, EOFError, BackendError):
+            raise
+        except Exception as error:
+            raise BackendError(f"{type(self).__name__}.take: {fault_text(error)}") from error
+
+
+OPEN: set[PartLine] = set()
+
+
+@atexit.register
+def close_all() -> None:
+    """Close the lines that are open: a thread may wait in a library that must not be ended under it."""
+    for line in list(OPEN):
+        line.close()
+
+
+class PartTransport:
+    """A backend of lines of one class. Where the two ends differ, override `near` and `far`.
+
+    copies: whether `give` is done with the memory of requests when it returns, and not only when the reply is there.
+    """
+
+    line: ClassVar[type[PartLine]]
+    copies = True
+
+    def near(self, sock: socket.socket) -> Line:
+        """The line of the end that has connected, over a connection that was let in."""
+        return self.line(sock)
+
+    def far(self, sock: socket.socket) -> Line:
+        """The line of the end that listens."""
+        return self.line(sock)
+
+    @property
+    def name(self) -> str:
+        return type(self).__module__.rpartition(".")[2]
+
+    def serve(self, address: str, token: str, seal: Tls | None = None) -> AnyServer:
+        return PartServer(address, token, self.name, self.far)
+
+    def connect(
+        self, address: str, port: int, token: str, variant: str = "", seal: Tls | None = None
+    ) -> AnyClient:
+        try:
+            sock = handshake.connected(address, port, token)
+            try:
+                return Client(self.near(sock), address, copies=self.copies)
+            except BaseException:
+                sock.close()
+                raise
+        except (OSError, EOFError, handshake.Rejected, BackendError) as error:
+            raise BackendError(f"{self.name} to {address}: {error}") from error
+        except Exception as error:
+            raise BackendError(f"{self.name} to {address}: {fault_text(error)}") from error
+
+
+class PartServer(Server):
+    """The listening end: a line by `far` for each connection that knows the token."""
+
+    def __init__(self, address: str, token: str, name: str, far: Callable[[socket.socket], Line]) -> None:
+        super().__init__(name)
+        self._far = far
+        self._door = handshake.Door(address, token, self._let_in, name)
+        self.address, self.port = self._door.address, self._door.port
+
+    def close(self) -> None:
+        self._door.close()
+
+    def _let_in(self, sock: socket.socket, _: handshake.Place) -> None:
+        try:
+            line = self._far(sock)
+        except Exception as error:
+            print(f"{self.name}: {fault_text(error)}", file=sys.stderr)
+            sock.close()
+            return
+        self.converse(line)
