@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     # Whoever only asks for a name must not pay for pandas.
     import pandas as pd
 
-_TRANSPORT = re.compile(r"([^:]*)(?::([0-9]+|basic)(?![^:]))?(?::(tls)(?![^:]))?")
+_TRANSPORT = re.compile(r"([^:]*)(?::([0-9]+|poll|basic)(?![^:]))?(?::(tls)(?![^:]))?")
 """As the harness declares them (`pareto.remote.backends.registry`); a test holds the two together."""
 NONE = USUAL["codec"]
 """The backend of a point where nothing crosses; and no codec."""

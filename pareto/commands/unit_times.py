@@ -77,7 +77,8 @@ def make_or_reuse(out: Console, sweep: Sweep, folder: Path = PROFILES, *, fresh:
     prepared: dict[str, Prepared] = {}
     with closing(testbed_of(sweep, [])) as bed:
         sample_s = None if bed.is_local else sweep.sample
-        with closing(Workers(bed, prepared, sweep.transports, sample_s, sweep.tcp)) as workers:
+        how = sample_s, sweep.tcp, sweep.allocators[0], sweep.own_backends
+        with closing(Workers(bed, prepared, sweep.transports, *how)) as workers:
             try:
                 workers.start()
             except FAULTS as fault:

@@ -173,7 +173,8 @@ class Job:
 
     def _of_testbed(self, bed: Testbed) -> Workers:
         sweep = self.sweep
-        return Workers(bed, self.prepared, sweep.transports, sweep.sample, sweep.tcp, sweep.allocators[0])
+        how = sweep.sample, sweep.tcp, sweep.allocators[0], sweep.own_backends
+        return Workers(bed, self.prepared, sweep.transports, *how)
 
     def runner(
         self, workers: AnyWorkers, store: Store, watcher: Watcher, testbed: str, starts: int = 0

@@ -9,6 +9,7 @@ import json
 import platform
 import shlex
 from collections.abc import Callable, Mapping
+from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,8 +62,14 @@ def new_manifest(sweep: Sweep, models: Records, networks: Networks) -> dict[str,
         "testbed_hosts": _testbed_hosts(sweep),
         "simulated": sweep.simulated,
         "tls_cipher": registry.CIPHER if any(registry.parse(each).seal for each in sweep.backends) else None,
+        **({"own_backends": _sources(sweep)} if sweep.own_backends else {}),
         "sessions": [],
     }
+
+
+def _sources(sweep: Sweep) -> dict[str, str]:
+    """By name, the digest of each of the user's own backends."""
+    return {each.name: sha256(registry.source(each)).hexdigest() for each in sweep.own_backends}
 
 
 def session_begin(bed: Testbed, testbed_name: str) -> dict[str, Any]:
@@ -217,6 +224,8 @@ def _comparable(name: str, value: Any) -> Any:
             ALONG.join(Path(part).stem if profile_files.is_file(part) else part.casefold() for part in parts)
             for parts in (netem.split(ALONG) for netem in value)
         )
+    if name == "backend":
+        return tuple(str(registry.parse(backend)) for backend in value)
     if name == "codec":
         return tuple(codec.text for codec in coding(value))
     return "a file" if name in _OUTSIDE and _OUTSIDE[name](value) else value
@@ -234,6 +243,7 @@ _OUTSIDE: Mapping[str, Callable[[Any], bool]] = {
     "netem": lambda netems: any(
         profile_files.is_file(part) for netem in netems for part in (netem, *netem.split(ALONG))
     ),
+    "backend": lambda texts: any(map(registry.own, texts)),
     "codec": lambda texts: any(map(is_own, texts)),
     "weights": lambda source: source not in ("seeded", "pretrained"),
     "dataset": dataset_names.runs_code,

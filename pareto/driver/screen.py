@@ -66,7 +66,7 @@ def plan(
     if sweep.alone:
         table.add_row("host", f"the {sweep.alone} alone, without a link; tables call it edge")
     else:
-        table.add_row("backends", ", ".join(sweep.backends))
+        table.add_row("backends", ", ".join(sweep.backend_names))
     for title, values, usual in (
         ("codecs", tuple(codec.text for codec in sweep.coding), NONE),
         ("engines", sweep.engines, EAGER),

@@ -157,6 +157,16 @@ class OwnCodec:
 
 
 @dataclass
+class OwnBackend:
+    """A user's own backend. file, attribute: what makes it. typed: the file as the user names it."""
+
+    name: str
+    file: str
+    attribute: str
+    typed: str
+
+
+@dataclass
 class LoadModel(Request[Loaded], op="load"):
     """Load the model, without its weights; on the edge, also inputs and the whole model's results for them.
 
@@ -186,12 +196,14 @@ NO_KEYS = Keys()
 
 @dataclass
 class Listen(Request[dict[str, Port]], op="listen"):
-    """Every host but the edge: the ports on which it waits for the host before, by backend, and `probe`. keys: where
-    the run encrypts, which has a port of its own."""
+    """Every host but the edge: the ports on which it waits for the host before, by these backends, and `probe`. keys:
+    where the run encrypts, which has a port of its own. own: a user's own among the backends."""
 
     address: str
     token: str
+    backends: list[str]
     keys: Keys = NO_KEYS
+    own: list[OwnBackend] = field(default_factory=list)
 
 
 @dataclass
@@ -204,6 +216,7 @@ class Connect(Request[None], op="connect"):
     ports: dict[str, Port]
     backends: list[str]
     keys: Keys = NO_KEYS
+    own: list[OwnBackend] = field(default_factory=list)
 
 
 @dataclass

@@ -100,6 +100,7 @@ def _faults(sweep: Sweep) -> Iterator[str]:
             registry.parse(backend)
         except ValueError as error:
             yield f"--backend: {error}"
+    yield from _of_own_backends(sweep)
     for depth in sweep.depths:
         if depth != AUTO and not (depth.isdecimal() and 1 <= int(depth) <= MOST_IN_FLIGHT):
             yield f"--in-flight {depth}: {AUTO}, or a number from 1 to {MOST_IN_FLIGHT}"
@@ -226,6 +227,18 @@ def _of_source(sweep: Sweep) -> Iterator[str]:
             yield f"--from {JPEG} cannot be given with {where}, which does not know what decoding takes"
     if file and links_of(sweep) > 1:
         yield f"--codec {file} is for two hosts: with --from {JPEG} on a chain give --codec none"
+
+
+def _of_own_backends(sweep: Sweep) -> Iterator[str]:
+    """Faults of a user's own backends."""
+    by_name: dict[str, str] = {}
+    for each in sweep.own_backends:
+        if not Path(each.file).is_file():
+            yield f"--backend {each.file}:{each.attribute}: there is no file {each.file}"
+        if by_name.setdefault(each.name, each.file) != each.file:
+            yield f"{each.file} and {by_name[each.name]} both have a backend {each.name}: rename one file"
+        if sweep.simulated:
+            yield f"--backend {each.name}: a simulated testbed sends nothing: leave it out"
 
 
 def _of_codecs(sweep: Sweep) -> Iterator[str]:

@@ -169,7 +169,7 @@ def cells(sweep: Sweep, models: Models, netems: Iterable[str]) -> list[Cell]:
         for offered in sweep.loading
         for engine in sweep.engines
         for codec, meant in _codecs(sweep, facts, cuts).items()
-        for backend in sweep.backends
+        for backend in sweep.backend_names
     ]
 
 

@@ -116,6 +116,11 @@ def _option(name: str, **bounds: Any) -> Any:
     return Field(default=OPTIONS[name].default, alias=name, **bounds)
 
 
+def _backends(values: tuple[str, ...]) -> tuple[str, ...]:
+    """The backends, those of a user's files by absolute paths. Raises ValueError."""
+    return _each_once(tuple(map(registry.typed, values)))
+
+
 class Sweep(BaseModel):
     """A sweep as the user wants it, by options or by a file whose keys are the options' names."""
 
@@ -123,7 +128,7 @@ class Sweep(BaseModel):
 
     models: Names = _option("model")
     netems: Names = _option("netem")
-    backends: Names = _option("backend")
+    backends: Annotated[Names, AfterValidator(_backends)] = _option("backend")
     secure: Names = _option("secure")
     points: Annotated[_Texts, BeforeValidator(_selectors)] = _option("points")
     only: bool = _option("only")
@@ -256,6 +261,16 @@ class Sweep(BaseModel):
     def transports(self) -> tuple[str, ...]:
         """The backends with their variants, without their labels, each once."""
         return _each_once(tuple(registry.parse(backend).transport for backend in self.backends))
+
+    @property
+    def backend_names(self) -> tuple[str, ...]:
+        """The backends as rows have them."""
+        return tuple(str(registry.parse(backend)) for backend in self.backends)
+
+    @property
+    def own_backends(self) -> tuple[registry.Own, ...]:
+        """The user's own backends."""
+        return _each_once(tuple(filter(None, map(registry.own, self.backends))))
 
     @property
     def coding(self) -> tuple[codec_registry.Codec, ...]:

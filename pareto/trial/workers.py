@@ -7,6 +7,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from pareto.hosts.host import SERVER, TcpSettings, TestbedError
@@ -64,12 +65,16 @@ class Workers(AnyWorkers):
         sample_s: float | None = None,
         tcp: TcpSettings | None = None,
         allocator: str = TUNED,
+        own: Sequence[registry.Own] = (),
     ) -> None:
-        """backends: the cells' transports. sample_s: as of `Devices`. allocator: until a cell says otherwise."""
+        """backends: the cells' transports. sample_s: as of `Devices`. allocator: until a cell says otherwise. own: a
+        user's own among the backends."""
         self._testbed, self._prepared, self._backends = testbed, prepared, backends
         self._tcp = tcp or TcpSettings()
         self.allocator = allocator
-        self._sessions = Programs()
+        self._sessions, self._own_backends = Programs(), own
+        self._own: dict[str, list[messages.OwnBackend]] = {}
+        """By role, the user's own backends, as the host has them."""
         self._model: str | None = None
         self._is_whole = False  # it is loaded with all of its units
         self._sender = Sender(testbed)
@@ -128,7 +133,11 @@ class Workers(AnyWorkers):
                     raise TestbedError(f"--allocator {wanted}: {has}: does its C library have mallopt?")
             self._devices.start(self._facts)
             ends = [link.far for link in self.links]
-            listening = {end.role: messages.Listen(end.address, self._token, self._keys) for end in ends}
+            self._own = {role: self._sent_backends(role) for role in self._sessions}
+            by = list(self._backends), self._keys
+            listening = {
+                end.role: messages.Listen(end.address, self._token, *by, self._own[end.role]) for end in ends
+            }
             self._ports = self._sessions.ask_all(listening, START_TIMEOUT_S)
         except BaseException:
             self.close()
@@ -364,7 +373,10 @@ class Workers(AnyWorkers):
         RTT, time-out) would mislead it here."""
         token, ports, by = self._token, self._ports, (list(backends), self._keys)
         far = {link.near.role: link.far for link in self.links}
-        to = {near: messages.Connect(end.address, token, ports[end.role], *by) for near, end in far.items()}
+        to = {
+            near: messages.Connect(end.address, token, ports[end.role], *by, self._own[near])
+            for near, end in far.items()
+        }
         self._sessions.ask_all(to, START_TIMEOUT_S)
         remotes = self._testbed.remotes
         for agent in (backend for backend in backends if backend in self._agents):
@@ -375,6 +387,15 @@ class Workers(AnyWorkers):
                 for role, remote in remotes.items()
             }
             self._sessions.ask_all(ends, START_TIMEOUT_S)
+
+    def _sent_backends(self, role: str) -> list[messages.OwnBackend]:
+        """The user's own backends, once their files are on a host. Raises UserError, Unreachable."""
+        sent = []
+        for each in self._own_backends:
+            data = registry.source(each)
+            path = self._testbed.remotes[role].ship(data, f"{sha256(data).hexdigest()}.py")
+            sent.append(messages.OwnBackend(each.name, path, each.attribute, each.file))
+        return sent
 
     def _question(self, profile: Profile) -> probe.Question:
         """The question that judges the link, and not TCP: where that is to be slow, datagrams tell the rate."""

@@ -211,7 +211,7 @@ class AnyEnd(Ends):
 
     def listen(self, request: tuple[str, str, Sequence[str], Keys]) -> dict[str, int]:
         address, token, ways, keys = request
-        ports, servers = {}, base.servers(address, token, keys)
+        ports, servers = {}, base.servers(address, token, keys, [way for way in ways if way not in SOCKETS])
         for way in ways:
             if way in SOCKETS:
                 self._fars[way] = far = SOCKETS[way][1](address, token)

@@ -20,12 +20,11 @@ from pareto.protocol import jsonlines
 from pareto.protocol.messages import JoinAgents, Keys
 from pareto.remote.backends import base, registry, rpc, tls
 from pareto.remote.backends.base import Client, Layout, Tensors, fingerprint, layout
-from pareto.remote.backends.tcp import TcpClient
 from pareto.remote.worker import connections, host, phases
 
 TOKEN = "a token"  # noqa: S105
 INPUTS = 4
-TCP = ("tcp", "tcp:5", "tcp:tls", "tcp:5:tls")
+LINKED = ("tcp", "tcp:5", "tcp:poll", "tcp:tls", "tcp:5:tls", "zmq", "gloo")
 """Its variants to which each host connects."""
 _LIBC = ctypes.CDLL(None)
 
@@ -80,18 +79,18 @@ class ChainHost:
 
     def listen(self, request: dict[str, Any]) -> dict[str, int | None]:
         """keys: as `pareto.protocol.messages.Keys`."""
-        self._servers = base.servers(request["address"], TOKEN, Keys(*request["keys"]))
+        self._servers = base.servers(request["address"], TOKEN, Keys(*request["keys"]), [*LINKED, "rpc"])
         return {name: server.port for name, server in self._servers.items()}
 
     def connect(self, request: dict[str, Any]) -> None:
         """ports: as `listen` reports them."""
         seal = tls.Tls.of(Keys(*request["keys"]))
-        for backend in TCP:
+        for backend in LINKED:
             if backend in self._clients:
                 self._clients[backend].close()
             name = registry.parse(backend)
-            to = request["address"], request["ports"][name.server], TOKEN
-            self._clients[backend] = TcpClient(*to, name.variant, seal if name.seal else None)
+            to = request["address"], request["ports"][name.server], TOKEN, name.variant
+            self._clients[backend] = base.backend(name.name).connect(*to, seal if name.seal else None)
 
     def rendezvous(self, request: dict[str, Any]) -> int:
         self._store = socket.create_server(("127.0.0.1", 0))

@@ -11,17 +11,18 @@ import functools
 import itertools
 import queue
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from importlib import import_module
+from pathlib import Path
 from typing import NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor
 
-from pareto.protocol.errors import BackendError
-from pareto.protocol.messages import MAX_S, JoinAgents, Keys
-from pareto.remote.backends.registry import BACKENDS, TLS, BackendName
+from pareto.protocol.errors import BackendError, UserError, blaming
+from pareto.protocol.messages import MAX_S, JoinAgents, Keys, OwnBackend
+from pareto.remote.backends.registry import BACKENDS, offered, parse
 from pareto.remote.backends.tls import Tls
 
 Tensors = tuple[Tensor, ...]
@@ -178,20 +179,49 @@ class Backend(Protocol):
         """End the agent, so that it can `join` again. Requests that have come are answered before."""
 
 
+_own: dict[str, Backend] = {}
+"""A user's own, by name, as this process was told."""
+
+
+def load_own(backends: Iterable[OwnBackend]) -> None:
+    """Make a user's own backends, which have this name from now on. Raises UserError."""
+    from pareto.partitions import user_file
+
+    for each in backends:
+        file = Path(each.file)
+        make = user_file.maker(file, each.attribute, "backend")
+        with blaming(file, f"{each.attribute}() fails", shown=each.typed):
+            made = make()
+        for method in ("serve", "connect"):
+            if not callable(getattr(made, method, None)):
+                raise UserError(f"{each.typed}: {each.attribute} has no method {method}")
+        _own[each.name] = made
+
+
 def backend(name: str) -> Backend:
-    """Import a backend's module."""
-    return cast(Backend, import_module(BACKENDS[name].module))
+    """A backend by its name. Raises BackendError where this host does not have it."""
+    if (known := BACKENDS.get(name)) is not None:
+        try:
+            return cast(Backend, import_module(known.module))
+        except ModuleNotFoundError as error:
+            raise BackendError(
+                f"{name} needs the package {known.needs or error.name}, which this host lacks: install it"
+            ) from None
+    if name not in _own:
+        if (point := offered().get(name)) is None:
+            raise BackendError(f"this host has no backend {name}: install the package that offers it")
+        _own[name] = point.load()()
+    return _own[name]
 
 
-def servers(address: str, token: str, keys: Keys) -> dict[str, Server]:
-    """A server of each backend, and with keys one more of each that encrypts, by `BackendName.server`. Raises
-    BackendError."""
-    made = {name: backend(name).serve(address, token) for name in BACKENDS}
-    if (seal := Tls.of(keys)) is not None:
-        for name, entry in BACKENDS.items():
-            if entry.encrypts:
-                made[BackendName(name, seal=TLS).server] = backend(name).serve(address, token, seal)
-    return made
+def servers(address: str, token: str, keys: Keys, backends: Iterable[str]) -> dict[str, Server]:
+    """A server for each of these backends, by `BackendName.server`. Raises BackendError."""
+    seal, names = Tls.of(keys), map(parse, backends)
+    each = {name.server: name for name in names}
+    return {
+        server: backend(name.name).serve(address, token, *((seal,) if name.seal else ()))
+        for server, name in each.items()
+    }
 
 
 def fingerprint(

@@ -13,6 +13,7 @@ import statistics
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -39,6 +40,9 @@ class Line(Protocol):
 
     def send(self, head: bytes, body: Sequence[memoryview] = ()) -> None:
         """Send one message; the memory of its parts may be used again when this returns."""
+
+    def idle(self) -> None:
+        """Before `message`, where nothing computes at this end until one comes."""
 
     def message(self, like: wire.Likeness, views: Sequence[memoryview]) -> memoryview | None:
         """The next message's header, good until the next call, with the body in `views`, if it is one of these. None
@@ -91,6 +95,9 @@ class Client:
         self._result: Tensors = ()
         """Like those of a reply: to make new ones by it takes half as long as by shape and dtype."""
         self._serialization = Serialization()
+        self._sent = self._received = 0
+        self._kept: deque[Tensors] = deque()
+        """What was sent and not answered, where it is sent from where it lies."""
 
     def open(self, fingerprint: bytes, takes: Layout) -> None:
         self._like = wire.Likeness(wire.Kind.REQUEST, wire.NOTHING, fingerprint)
@@ -99,10 +106,13 @@ class Client:
         self._serialization = Serialization()
 
     def send(self, request_id: int, tensors: Tensors) -> float:
-        """As in the protocol; here the tensors may change as soon as it returns."""
+        """As in the protocol."""
         form, body, serialize_s = self._serialization.of(tensors)
         if form is not self._like.form:
             self._like = wire.Likeness(wire.Kind.REQUEST, form, self._like.fingerprint)
+        self._sent += 1
+        if not self.copies:
+            self._kept.append(tensors)
         self._send(self._like.numbered(request_id), body)
         return serialize_s
 
@@ -110,12 +120,17 @@ class Client:
         like = self._reply
         tensors = tuple([torch.empty_like(each) for each in self._result])  # made while nothing is there yet
         try:
+            if self._sent == self._received + 1:
+                self._line.idle()
             head = self._line.message(like, wire.views(tensors))
         except (EOFError, OSError) as error:
             raise self._gone(error) from error
         if head is None:
             self._take(wire.Kind.REPLY, like.form)
             raise BackendError(wire.OTHER_FORM)
+        self._received += 1
+        if not self.copies:
+            self._kept.popleft()
         number, stages_s, serialize_s = wire.told(head)
         return Reply(number, tensors, stages_s, serialize_s)
 
@@ -129,6 +144,8 @@ class Client:
     def _send(self, head: bytes, body: list[memoryview]) -> None:
         try:
             self._line.send(head, body)
+        except EOFError as error:
+            raise self._gone(error) from error
         except OSError as error:
             raise BackendError(f"sending to {self._peer} failed: {error}") from error
 
@@ -203,6 +220,8 @@ class Conversation:
         """Take the next message. EOFError at the end of the stream."""
         awaited = self._now_served()
         buffer = tensors, views = awaited.take()  # waits for one, which is what holds a fast sender back
+        if not self._pipeline.computes:
+            self._line.idle()
         head = self._line.message(awaited.like, views)
         # Another stage may be served since this end began to wait.
         served = awaited if self._server.served is awaited.given else self._now_served()

@@ -11,7 +11,7 @@ import os
 import socket
 import struct
 import sys
-import warnings
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -20,10 +20,12 @@ from typing import Any
 import torch
 from torch.distributed import ProcessGroupGloo, TCPStore  # type: ignore[attr-defined]
 
+from pareto.protocol.constants import MOST_IN_FLIGHT
+from pareto.protocol.errors import BackendError
 from pareto.remote.backends.handshake import exactly
 from pareto.remote.backends.parts import OPEN, TOP, PartLine, PartTransport, close_all
 
-MEET_S = 60.0
+MEET = timedelta(seconds=60)
 IDLE = timedelta(days=1)
 """The most that nothing comes for: a host waits for its next stage meanwhile."""
 GONE = "closed by peer", "reset by peer", "Broken pipe"
@@ -37,19 +39,27 @@ class GlooLine(PartLine):
     def __init__(self, sock: socket.socket, *, near: bool) -> None:
         super().__init__(sock)
         ours, theirs = sock.getsockname()[0], sock.getpeername()[0]
-        self._near = near
-        self._given: list[Any] = []
-        wait = {"timeout": timedelta(seconds=MEET_S), "wait_for_workers": False}
+        self._near, self._peer = near, int(not near)
+        self._given: deque[Any] = deque(maxlen=4 * MOST_IN_FLIGHT)
+        """What was sent last: a message must not be forgotten before it is taken."""
         if near:
             (port,) = _PORT.unpack(exactly(sock, _PORT.size))
-            store = TCPStore(theirs, port, 2, is_master=False, **wait)
+            store = TCPStore(theirs, port, 2, is_master=False, timeout=MEET, wait_for_workers=False)
         else:
             # A socket on the data address, for TCPStore's own choice is every address.
             listener = socket.create_server((ours, 0))
             port = listener.getsockname()[1]
-            store = TCPStore(ours, port, 2, is_master=True, master_listen_fd=listener.detach(), **wait)
+            store = TCPStore(
+                ours,
+                port,
+                2,
+                is_master=True,
+                timeout=MEET,
+                wait_for_workers=False,
+                master_listen_fd=listener.detach(),
+            )
             sock.sendall(_PORT.pack(port))
-        options = ProcessGroupGloo._Options()
+        options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]
         options._devices = [ProcessGroupGloo.create_device(hostname=ours)]
         options._timeout = IDLE
         self._group: Any = ProcessGroupGloo(store, int(near), 2, options)
@@ -57,42 +67,44 @@ class GlooLine(PartLine):
     def give(self, parts: Sequence[memoryview]) -> None:
         """As of all lines; the end that sends requests does not wait until they are taken, as tensors stay until the
         reply is there: it would not hear of a fault."""
-        given = [self._begun("send", part) for part in parts]
-        if self._near:
-            self._given = [work for work in self._given if not work.is_completed()] + given
-            return
-        for work in given:
-            self._done(work)
+        with _Ended():
+            given = [self._begun("send", part) for part in parts]
+            if self._near:
+                self._given.extend(given)
+                return
+            for work in given:
+                work.wait()
 
     def take(self, view: memoryview) -> None:
-        self._done(self._begun("recv", view))
+        with _Ended():
+            self._begun("recv", view).wait()
 
     def close(self) -> None:
         """As of all lines. Nothing but the other end wakes who waits in Gloo: it is told, and tells us as it closes."""
         with suppress(EOFError, RuntimeError):
             self._begun("send", memoryview(bytearray(TOP)))
-        self._group, self._given = None, []
+        self._group = None
+        self._given.clear()
         super().close()
 
     def _begun(self, what: str, view: memoryview) -> Any:
         if (group := self._group) is None:
             raise EOFError
-        return getattr(group, what)([_tensor(view)], 0 if self._near else 1, 0)
-
-    def _done(self, work: Any) -> None:
-        try:
-            work.wait()
-        except RuntimeError as error:
-            if any(words in str(error) for words in GONE):
-                raise EOFError from None
-            raise
+        there = memoryview(bytearray(view)) if view.readonly else view
+        return getattr(group, what)([torch.frombuffer(there, dtype=torch.uint8)], self._peer, 0)
 
 
-def _tensor(view: memoryview) -> torch.Tensor:
-    """The bytes there, which may be read-only: then nothing is written to them."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return torch.frombuffer(view, dtype=torch.uint8)
+class _in_words:
+    """A context where a connection that has ended is an EOFError, and each other fault of Gloo a BackendError."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if not isinstance(error, RuntimeError):
+            return
+        if any(words in str(error) for words in GONE):
+            raise EOFError from None
+        raise BackendError(f"gloo: {str(error).splitlines()[0].rpartition('] ')[2]}") from None
 
 
 @atexit.register

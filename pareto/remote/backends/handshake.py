@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from pareto.remote.backends.registry import MOST_CONNECTIONS
 
-VERSION = 3
+VERSION = 4
 TIMEOUT_S = 10.0
 """Seconds for connecting; then again for all attempts to be let in."""
 PEER_TIMEOUT_S = 60
@@ -30,7 +30,7 @@ PEER_TIMEOUT_S = 60
 NONCE_BYTES = 32
 WELCOME, REFUSAL = b"ok", b"no"
 _PROOF_BYTES = 32
-_PLACE = struct.Struct("!8sBB")
+_PLACE = struct.Struct("!8sBB?")
 ANSWER_BYTES = _PROOF_BYTES + _PLACE.size
 _AGAIN_S = 0.05
 ADMIT_S = 2.0
@@ -45,11 +45,13 @@ _RTT_US = slice(68, 72)
 
 
 class Place(NamedTuple):
-    """A connection's number among those that carry messages together. group: the 8 random bytes that they share."""
+    """A connection's number among those that carry messages together. group: the 8 random bytes that they share. polls:
+    both ends look for what comes before they wait."""
 
     group: bytes = bytes(8)
     number: int = 0
     of: int = 1
+    polls: bool = False
 
 
 ALONE = Place()

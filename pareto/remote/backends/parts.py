@@ -35,7 +35,7 @@ from pareto.remote.backends.conversation import WARM_BYTES, Client, Line, Server
 from pareto.remote.backends.pipeline import fault_text
 from pareto.remote.backends.tls import Tls, within
 
-DESCRIBED = 4
+DESCRIBED = 1
 TOP = wire.HEADER.size + DESCRIBED * wire.DESCRIPTOR.size
 _END = bytes(TOP)
 """In place of a header: nothing more is sent."""
@@ -76,6 +76,8 @@ class PartLine:
             raise
         except Exception as error:
             raise BackendError(f"{type(self).__name__}.give: {fault_text(error)}") from error
+
+    def idle(self) -> None: ...
 
     def message(self, like: wire.Likeness, views: Sequence[memoryview]) -> memoryview | None:
         head = self.head()

@@ -57,9 +57,7 @@ class Pipeline:
         """Requests that wait for the thread that computes, or are in it."""
         self._came: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
         self._computed: queue.SimpleQueue[tuple[Request, Tensors, float] | None] = queue.SimpleQueue()
-        self._away: queue.SimpleQueue[tuple[Request, Client, float, float, Tensors] | None] = (
-            queue.SimpleQueue()
-        )
+        self._away: queue.SimpleQueue[tuple[Request, Client, float, float] | None] = queue.SimpleQueue()
         self._threads = [
             threading.Thread(target=step, name=f"{name}-{step.__name__.strip('_')}", daemon=True)
             for step in (self._compute, self._leave, self._come_back)
@@ -79,6 +77,11 @@ class Pipeline:
         with self._counting:
             self._begun += 1
         self._came.put(request)
+
+    @property
+    def computes(self) -> bool:
+        """Whether a request is computed, or waits for that."""
+        return self._begun > 0
 
     def close(self) -> None:
         """Wait until everything that was put is answered or has failed."""
@@ -124,8 +127,7 @@ class Pipeline:
                 if not request.onward.copies:
                     outputs = _apart(outputs, request.tensors)
                 serialize_s = request.onward.send(request.number, outputs)
-                kept = () if request.onward.copies else outputs
-                self._away.put((request, request.onward, own_s, serialize_s, kept))
+                self._away.put((request, request.onward, own_s, serialize_s))
         except Exception as error:
             request.fail(fault_text(error))
         finally:
@@ -133,7 +135,7 @@ class Pipeline:
 
     def _come_back(self) -> None:
         while (item := self._away.get()) is not None:
-            request, onward, own_s, serialize_s, _ = item
+            request, onward, own_s, serialize_s = item
             try:
                 reply = onward.receive()
                 check_order(reply, request.number)

@@ -2,16 +2,24 @@
 
 A backend is called NAME[:VARIANT][:SEAL][:LABEL], as in `tcp`, `tcp:4`, `rpc:basic`, `tcp:4:tls:a`. A variant says how
 it carries tensors, a seal (`tls`) that it encrypts them. A label says nothing: `tcp:a` and `tcp:b` are the same, for
-seeing how far apart two measurements of one thing lie. This module needs no torch: a request is checked with it.
+seeing how far apart two measurements of one thing lie. A user's own is `path/to/file.py:Transport`, in rows
+`file.Transport`; an installed package offers others as entry points. This module needs no torch: a request is checked
+with it.
 """
 
 from __future__ import annotations
 
+import functools
 import re
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import NamedTuple
+
+from pareto.protocol.errors import UserError
 
 SEPARATOR = ":"
 MOST_CONNECTIONS = 64
+POLL = "poll"
 IN_THE_CLEAR = "none"
 TLS = "tls"
 SECURE = (IN_THE_CLEAR, TLS)
@@ -46,8 +54,8 @@ class Entry(NamedTuple):
 BACKENDS = {
     "tcp": Entry(
         "pareto.remote.backends.tcp",
-        rf"[2-9]|[1-5][0-9]|6[0-{MOST_CONNECTIONS % 10}]",
-        f"tcp:N (over 2 to {MOST_CONNECTIONS} connections)",
+        rf"[2-9]|[1-5][0-9]|6[0-{MOST_CONNECTIONS % 10}]|{POLL}",
+        f"tcp:N (over 2 to {MOST_CONNECTIONS} connections), tcp:{POLL} (looks for what comes before it waits)",
         encrypts=True,
     ),
     "rpc": Entry("pareto.remote.backends.rpc", "basic", "rpc:basic (over one connection)", has_agent=True),
@@ -55,7 +63,57 @@ BACKENDS = {
     "gloo": Entry("pareto.remote.backends.gloo"),
 }
 """A new backend is a module and an entry here."""
+GROUP = "pareto.backends"
+"""The entry points by which an installed package offers backends."""
+_OFFERED = Entry("")
 _LABEL = r"([A-Za-z_][A-Za-z0-9_]{0,15})?"
+_OWN = re.compile(r"(?P<file>.+\.py):(?P<attribute>[^\W\d]\w*)(?P<label>:\w+)?")
+_OWN_NAME = re.compile(r"[\w.-]+\.\w+")
+
+
+class Own(NamedTuple):
+    """A user's own backend. name: in rows. attribute: of the Python file, what makes it."""
+
+    name: str
+    file: str
+    attribute: str
+
+
+def own(text: str) -> Own | None:
+    """The file and what in it makes the backend; None for other texts. Raises ValueError for somebody's home that is
+    not known."""
+    if (match := _OWN.fullmatch(text)) is None:
+        return None
+    try:
+        file = Path(match["file"]).expanduser().absolute()
+    except RuntimeError as error:
+        raise ValueError(str(error)) from None
+    return Own(re.sub(r"[^\w.-]", "_", f"{file.stem}.{match['attribute']}"), str(file), match["attribute"])
+
+
+def source(backend: Own) -> bytes:
+    """The text of a user's own backend. Raises UserError."""
+    try:
+        return Path(backend.file).read_bytes()
+    except OSError as error:
+        raise UserError(f"--backend {backend.file}: {error.strerror}") from None
+
+
+def typed(text: str) -> str:
+    """A backend as a run keeps it: that of a user's file by an absolute path."""
+    return text if (made := own(text)) is None else SEPARATOR.join([made.file, text.rsplit(".py:", 1)[1]])
+
+
+@functools.cache
+def offered() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=GROUP)}
+
+
+def entry(name: str) -> Entry | None:
+    """What is known of a backend by its name; None where there is none of this name."""
+    if name in BACKENDS:
+        return BACKENDS[name]
+    return _OFFERED if _OWN_NAME.fullmatch(name) or name in offered() else None
 
 
 class BackendName(NamedTuple):
@@ -85,34 +143,39 @@ class BackendName(NamedTuple):
     @property
     def connections(self) -> int:
         """The number of connections that tcp spreads a tensor over."""
-        return int(self.variant or 1)
+        return int(self.variant) if self.variant.isdecimal() else 1
 
     @property
     def agent(self) -> str:
         """The agent that it needs, by transport; empty where it needs none. A process has one at a time."""
-        return self.transport if BACKENDS[self.name].has_agent else ""
+        known = entry(self.name)
+        return self.transport if known is not None and known.has_agent else ""
 
 
 def parse(text: str) -> BackendName:
     """The parts of a backend's name. Raises ValueError, which says what there is."""
+    if made := own(text):
+        text = SEPARATOR.join([made.name, *text.rsplit(".py:", 1)[1].split(SEPARATOR)[1:]])
     name, *more = text.split(SEPARATOR)
-    if name in BACKENDS:
-        variant = more.pop(0) if more and re.fullmatch(BACKENDS[name].variants, more[0]) else ""
-        seal = more.pop(0) if more and more[0] == TLS and BACKENDS[name].encrypts else ""
+    if known := entry(name):
+        variant = more.pop(0) if more and re.fullmatch(known.variants, more[0]) else ""
+        seal = more.pop(0) if more and more[0] == TLS and known.encrypts else ""
         parsed = BackendName(name, variant, seal, more.pop(0) if more else "")
         # Another backend's variant is no label: rpc:4 would look like four connections.
         taken = parsed.label == TLS or any(
-            re.fullmatch(entry.variants, parsed.label) for entry in BACKENDS.values()
+            re.fullmatch(each.variants, parsed.label) for each in BACKENDS.values()
         )
         if str(parsed) == text and re.fullmatch(_LABEL, parsed.label) and not taken:
             return parsed
+    if name.endswith(".py"):
+        raise ValueError(f"say what in the file makes the backend, as in {Path(name).name}:Transport")
     there_is = ", ".join(
-        ", ".join((name, entry.words, *([f"{name}:{TLS}"] if entry.encrypts else [])))
-        for name, entry in BACKENDS.items()
+        ", ".join(filter(None, (name, each.words, f"{name}:{TLS}" if each.encrypts else "")))
+        for name, each in (BACKENDS | dict.fromkeys(sorted(offered()), _OFFERED)).items()
     )
     raise ValueError(
-        f"{text!r} is no backend: there are {there_is}; a label of up to 16 letters and digits gives one of them "
-        "a second name (tcp:a, tcp:4:a)"
+        f"{text!r} is no backend: there are {there_is}, and your own, path/to/file.py:Transport; a label of up to 16 "
+        "letters and digits gives one of them a second name (tcp:a, tcp:4:a)"
     )
 
 
@@ -123,7 +186,7 @@ def sealed(text: str, secure: str) -> str:
     name = parse(text)
     if secure in (IN_THE_CLEAR, name.seal):
         return text
-    if not BACKENDS[name.name].encrypts:
+    if (known := entry(name.name)) is None or not known.encrypts:
         raise NotSealed(
             f"{name.name} cannot encrypt: add {IN_THE_CLEAR}, or leave {name.name} out (--backend tcp)"
         )

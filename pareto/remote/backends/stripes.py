@@ -115,6 +115,8 @@ class Stripes:
             self._free = [self._connections[fd] for fd, _ in self._out.poll()]
         wire.send_all(self._free.pop().sock, parts)  # the rest of a stripe cannot go elsewhere
 
+    def idle(self) -> None: ...
+
     def message(self, like: wire.Likeness, views: Sequence[memoryview]) -> memoryview | None:
         """As of a `Line`."""
         head = self.head()

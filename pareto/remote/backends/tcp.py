@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pareto.protocol.errors import BackendError
 from pareto.remote.backends import handshake
 from pareto.remote.backends.conversation import Client, Server
+from pareto.remote.backends.registry import POLL
 from pareto.remote.backends.stripes import Stripes
 from pareto.remote.backends.tls import AnySocket, Tls
 from pareto.remote.backends.wire import Line
@@ -22,25 +23,27 @@ from pareto.remote.backends.wire import Line
 
 class TcpClient(Client):
     """The end towards the next host. Connects at once; raises BackendError if that turns it away. variant: number of
-    connections."""
+    connections, or `poll`."""
 
     def __init__(
         self, address: str, port: int, token: str, variant: str = "", seal: Tls | None = None
     ) -> None:
         try:
-            socks = _connected(address, port, token, int(variant or 1), seal)
+            socks = _connected(address, port, token, variant, seal)
         except (OSError, EOFError, handshake.Rejected, BackendError) as error:
             raise BackendError(f"tcp to {address}: {error}") from error
-        super().__init__(Line(socks[0]) if len(socks) == 1 else Stripes(socks), address)
+        line = Line(socks[0], polls=variant == POLL) if len(socks) == 1 else Stripes(socks)
+        super().__init__(line, address)
 
 
-def _connected(address: str, port: int, token: str, connections: int, seal: Tls | None) -> list[AnySocket]:
-    """This many sockets that belong together, all let in, and encrypted where there is a seal; none is left open after
-    a fault. Raises OSError, EOFError, Rejected, BackendError."""
-    group, undo = secrets.token_bytes(8), contextlib.ExitStack()
+def _connected(address: str, port: int, token: str, variant: str, seal: Tls | None) -> list[AnySocket]:
+    """The sockets that belong together, as many as the variant says, all let in, and encrypted where there is a seal;
+    none is left open after a fault. Raises OSError, EOFError, Rejected, BackendError."""
+    group, undo, polls = secrets.token_bytes(8), contextlib.ExitStack(), variant == POLL
+    connections = 1 if polls else int(variant or 1)
 
     def connect(number: int) -> AnySocket:
-        sock = handshake.connected(address, port, token, handshake.Place(group, number, connections))
+        sock = handshake.connected(address, port, token, handshake.Place(group, number, connections, polls))
         undo.callback(sock.close)
         return sock if seal is None else seal.sealed(sock, server=False)
 
@@ -74,7 +77,7 @@ class TcpServer(Server):
             print(f"tcp: {error}", file=sys.stderr)
             return
         if place.of == 1:
-            self.converse(Line(connection))
+            self.converse(Line(connection, polls=place.polls))
         elif connections := self._gathered(connection, place):
             self.converse(Stripes(connections))
 

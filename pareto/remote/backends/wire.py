@@ -19,6 +19,7 @@ import math
 import select
 import socket
 import struct
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
@@ -43,6 +44,7 @@ AHEAD = 16 << 10
 """Bytes read at once where a message begins. A smaller one costs one call into the kernel, header, tensors and all;
 copying so much takes less time than a second call."""
 
+POLL_S = 0.2e-3
 _NUMBER, _SECONDS = slice(8, 16), slice(32, 96)
 _TOLD = struct.Struct(f"!Q8xB7x{MAX_STAGES}dd")
 _NOBODY = bytes(8)
@@ -259,8 +261,8 @@ def send_all(sock: AnySocket, parts: Sequence[memoryview]) -> None:
 class Line:
     """One connection. All methods raise BackendError for nonsense, and OSError. One thread may send, one receive."""
 
-    def __init__(self, sock: AnySocket) -> None:
-        self._sock = sock
+    def __init__(self, sock: AnySocket, *, polls: bool = False) -> None:
+        self._sock, self._polls = sock, polls
         self._ahead = memoryview(bytearray(AHEAD))
         self._begin = self._end = 0
         """The bounds in `_ahead` of the bytes that came and were not taken yet."""
@@ -282,6 +284,17 @@ class Line:
         with contextlib.suppress(OSError):  # it may be broken
             self._sock.shutdown(socket.SHUT_RDWR)  # wakes who still waits for a message: closing does not
         self._sock.close()
+
+    def idle(self) -> None:
+        """Look whether something comes, for a moment, where nothing computes at this end: to wake a thread takes
+        longer than what most messages take on a fast link."""
+        if not self._polls or self._begin < self._end:
+            return
+        until, below = time.perf_counter() + POLL_S, beneath(self._sock)
+        while time.perf_counter() < until:
+            with contextlib.suppress(BlockingIOError):
+                below.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+                return
 
     def message(self, like: Likeness, views: Sequence[memoryview]) -> memoryview | None:
         """The next message's header, good until the next call, with the body in `views`, if it is one of these. None

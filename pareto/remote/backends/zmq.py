@@ -27,6 +27,8 @@ from pareto.remote.backends.parts import PartLine, PartTransport
 QUEUED = 4
 """Messages that a socket holds."""
 LINGER_MS = 1000
+LARGE = zmq.COPY_THRESHOLD
+"""Bytes from which pyzmq sends without a copy."""
 _MEET = struct.Struct("!HH32s")
 _USER, _ZAP = b"pareto", "inproc://zeromq.zap.01"
 
@@ -62,9 +64,9 @@ class ZmqLine(PartLine):
     def give(self, parts: Sequence[memoryview]) -> None:
         try:
             with self._giving:
-                self._push.send_multipart(parts, copy=not self._near)
+                self._push.send_multipart(parts, copy=not self._near or sum(map(len, parts)) < LARGE)
         except zmq.ContextTerminated:
-            raise BrokenPipeError("the other end is gone") from None
+            raise EOFError from None
 
     def take(self, view: memoryview) -> None:
         try:

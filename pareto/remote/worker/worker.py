@@ -104,7 +104,8 @@ class Worker:
 
     def listen(self, request: messages.Listen) -> dict[str, int]:
         probe = self.prober.listen(OpenProbe(request.address, request.token))
-        self._servers = base.servers(request.address, request.token, request.keys)
+        base.load_own(request.own)
+        self._servers = base.servers(request.address, request.token, request.keys, request.backends)
         self._set_congestion()
         ports = {name: server.port for name, server in self._servers.items() if server.port is not None}
         return {**ports, "probe": probe}
@@ -113,6 +114,7 @@ class Worker:
         for client in self._clients.values():
             client.close()
         self._clients = {}
+        base.load_own(request.own)
         seal = tls.Tls.of(request.keys)
         for text in request.backends:
             name = registry.parse(text)

@@ -1,4 +1,4 @@
-"""Three hosts in a row, each a process, over both backends: that their work overlaps, and what happens in a fault."""
+"""Three hosts in a row, each a process, over each backend: that their work overlaps, and what happens in a fault."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from syrupy.assertion import SnapshotAssertion
 from tests.program import wait_until
 from tests.unit import chain_host
 from tests.unit.backends.builders import keys
-from tests.unit.chain_host import INPUTS, TCP
+from tests.unit.chain_host import INPUTS, LINKED
 from tests.unit.forked import Forked, context
 
 ROLES = ("edge", "middle1", "server")
 ADDRESSES = dict(zip(ROLES, ("127.0.0.1", "127.0.0.2", "127.0.0.3"), strict=True))
 BEHIND = dict(itertools.pairwise(ROLES))
 MANY = 2000
-each_backend = pytest.mark.parametrize("backend", [*TCP, "rpc"])
+each_backend = pytest.mark.parametrize("backend", [*LINKED, "rpc"])
 
 
 def results(reply: dict[str, Any]) -> list[Any]:

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, cast
 import pytest
 import torch
 
-from pareto.remote.backends import tcp, wire
+from pareto.remote.backends import wire
 from pareto.remote.backends.base import MAX_S, Layout, Tensors
-from pareto.remote.backends.tcp import TcpClient, TcpServer, _Conversation
+from pareto.remote.backends.conversation import Client, Conversation, Server
 from pareto.remote.backends.wire import Kind
 from tests.unit.backends.builders import Works, refusal, reply, requests_for
 from tests.unit.fuzzing import edited
@@ -178,9 +178,8 @@ def answers_of(takes: wire.Layout) -> wire.Layout:
     return (("uint8", (wire.form(takes).nbytes + 1,)),)
 
 
-def client_of(line: object, takes: wire.Layout) -> TcpClient:
-    client = TcpClient.__new__(TcpClient)
-    client._peer, client._line, client._like = "peer", line, wire.NO_MESSAGE  # type: ignore[assignment]
+def client_of(line: object, takes: wire.Layout) -> Client:
+    client = Client(line, "peer")  # type: ignore[arg-type]
     client.open(NAME, takes)
     return client
 
@@ -207,7 +206,7 @@ def test_a_client(cases: int) -> None:
         takes = chance.choice(LAYOUTS)
         data = spoiled(replies(takes, chance), chance)
         peer = Peer(data, chance, breaks=chance.random() < 0.3)
-        client = client_of(tcp.Line(cast(socket.socket, peer)), takes)
+        client = client_of(wire.Line(cast(socket.socket, peer)), takes)
         right, _ = said(data, {Kind.REPLY: wire.form(takes)})
         for expected in right:
             reply = client.receive()
@@ -254,11 +253,11 @@ def check_server(came: bytes, sent: bytes, takes: wire.Layout, *, breaks: bool) 
 
 
 def test_a_server(cases: int) -> None:
-    server = TcpServer.__new__(TcpServer)
+    server = Server("tcp")
     for _, chance in seeded("server", cases // 2):  # each takes three threads
         takes = chance.choice(LAYOUTS)
         server.serve(reversing(takes))
         data = spoiled(requests(takes, chance), chance)
         peer = Peer(data, chance, breaks=chance.random() < 0.3)
-        _Conversation(tcp.Line(cast(socket.socket, peer)), server).run()
+        Conversation(wire.Line(cast(socket.socket, peer)), server).run()
         check_server(data, bytes(peer.sent), takes, breaks=peer.breaks)

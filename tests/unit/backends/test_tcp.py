@@ -16,9 +16,10 @@ from syrupy.assertion import SnapshotAssertion
 from torch import Tensor
 
 from pareto.protocol.errors import BackendError
-from pareto.remote.backends import handshake, tcp, wire
+from pareto.remote.backends import conversation, handshake, wire
 from pareto.remote.backends.base import Layout, Tensors, fingerprint, layout
-from pareto.remote.backends.tcp import BUFFERS, TcpClient, TcpServer
+from pareto.remote.backends.conversation import BUFFERS
+from pareto.remote.backends.tcp import TcpClient, TcpServer
 from pareto.remote.backends.tls import Tls
 from pareto.remote.backends.wire import Line
 from tests.program import wait_until
@@ -252,7 +253,7 @@ def test_serialization_is_timed_for_the_first_messages_and_then_what_these_took(
 ) -> None:
     """A thread's clock is two calls into the kernel a message; the work is the same for all of one form."""
     readings = iter([0.0, 3.0, 10.0, 11.0, 20.0, 29.0])
-    monkeypatch.setattr(tcp, "TIMED", 3)
-    monkeypatch.setattr(tcp.time, "thread_time", lambda: next(readings))
-    timed = tcp._Serialization()
+    monkeypatch.setattr(conversation, "TIMED", 3)
+    monkeypatch.setattr(conversation.time, "thread_time", lambda: next(readings))
+    timed = conversation.Serialization()
     assert [timed.of(FOUR)[2] for _ in range(6)] == [3.0, 1.0, 9.0, 3.0, 3.0, 3.0]

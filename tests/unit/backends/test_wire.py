@@ -222,7 +222,9 @@ def test_with_several_compute_threads_one_thread_computes() -> None:
 
 def test_seconds_are_told_in_the_order_of_the_chain(asked: Asked) -> None:
     said: Future[Any] = Future()
-    onward: Any = SimpleNamespace(send=lambda *_: 0.5, receive=lambda: Reply(7, (), (0.2, 0.3), 0.25))
+    onward: Any = SimpleNamespace(
+        copies=True, send=lambda *_: 0.5, receive=lambda: Reply(7, (), (0.2, 0.3), 0.25)
+    )
     asked.pipeline.put(
         Request(7, (), Stage(0.1), onward, lambda *told: said.set_result(told), said.set_result, lambda: None)
     )

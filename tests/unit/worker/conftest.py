@@ -76,6 +76,9 @@ def requests_of(report: TrialReport) -> int:
     return len(report.requests.latency.started_s) + len(report.requests.throughput.started_s)
 
 
+TRANSPORTS = ["tcp", "tcp:3", *ENCRYPTED]
+
+
 class Chain:
     """Workers in this process, connected over loopback: two, or more with `hosts`."""
 
@@ -84,14 +87,14 @@ class Chain:
         self.edge, *_, self.server = self.hosts
         self.ports: dict[Worker, dict[str, int]] = {}
         for near, far in itertools.pairwise(self.hosts):
-            self.ports[near] = far.listen(messages.Listen("127.0.0.1", "t", keys()))
+            self.ports[near] = far.listen(messages.Listen("127.0.0.1", "t", TRANSPORTS, keys()))
         self.connect()
         for worker in self.hosts:
             worker.load(LoadModel(**loading if worker is self.edge else {**loading, "data": []}))
 
     def connect(self) -> None:
         for near, ports in self.ports.items():
-            near.connect(messages.Connect("127.0.0.1", "t", ports, ["tcp", "tcp:3", *ENCRYPTED], keys()))
+            near.connect(messages.Connect("127.0.0.1", "t", ports, TRANSPORTS, keys()))
 
     def stage(self, *cuts: int, **how: str) -> list[messages.StageLoaded]:
         """how: backend, codec, engine."""

@@ -214,7 +214,7 @@ def hosts() -> Iterator[dict[str, Forked]]:
     with ExitStack() as undo:
         hosts = {role: undo.enter_context(closing(Forked(watched_worker.serve, "reno"))) for role in ROLES}
         for role in ROLES[1:]:
-            hosts[role].result("listen", address="127.0.0.1", token=TOKEN)
+            hosts[role].result("listen", address="127.0.0.1", token=TOKEN, backends=["rpc"])
         where = {"address": "127.0.0.1", "interface": "lo", "hosts": ROLES, "backend": "rpc"}
         where["port"] = hosts["server"].result("rendezvous", address="127.0.0.1")
         with ThreadPoolExecutor() as pool:  # they wait for each other

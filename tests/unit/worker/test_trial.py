@@ -183,7 +183,8 @@ def test_two_workers_time_payloads_between_them(snapshot: SnapshotAssertion) -> 
     """By whatever backends, which may have a server in common, and again after the far end served something else."""
     near, far = (Worker(device.named("cpu")) for _ in range(2))
     refusal(far.payloads.taken, GetTaken(), by=Refused)
-    near.connect(Connect(HERE, "t", far.listen(Listen(HERE, "t")), ["tcp", "tcp:2"]))
+    both = ["tcp", "tcp:2"]
+    near.connect(Connect(HERE, "t", far.listen(Listen(HERE, "t", both)), both))
     trips = [("tcp", 4, None), ("tcp:2", 4_000, None), ("tcp", 4_000, None), ("tcp", 3_000_000, None)]
     streams = [("tcp", 200_000, in_flight) for in_flight in (1, 4)]
     for (backend, nbytes, in_flight), count in itertools.product((*trips, *streams), (1, 5)):

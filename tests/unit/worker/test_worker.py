@@ -258,7 +258,7 @@ def test_all_that_it_reports_is_declared(pair: Chain, loading: dict[str, Any]) -
 
     check(pair.edge, GetFacts())
     check(pair.edge, LoadModel(**loading))
-    check(Worker(device.named("cpu")), messages.Listen("127.0.0.1", "t"))
+    check(Worker(device.named("cpu")), messages.Listen("127.0.0.1", "t", ["tcp", "rpc"]))
     check(pair.edge, messages.WarmUp("tcp", 1000))
     bulks = {"bulk_out": 100_000, "bulk_back": 100_000, "sample_out": 3, "sample_back": 3, "message": 10}
     for more in ({}, {"datagrams": True}, {"bulk_out": 0, "sample_out": 0}, {"bulk_out": 1}):
