@@ -94,7 +94,7 @@ class GlooLine(PartLine):
         return getattr(group, what)([torch.frombuffer(there, dtype=torch.uint8)], self._peer, 0)
 
 
-class _in_words:
+class _Ended:
     """A context where a connection that has ended is an EOFError, and each other fault of Gloo a BackendError."""
 
     def __enter__(self) -> None: ...
