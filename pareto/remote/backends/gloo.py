@@ -118,7 +118,7 @@ def _leave() -> None:
 
 
 class Transport(PartTransport):
-    copies = False
+    name, copies = "gloo", False
 
     def near(self, sock: socket.socket) -> GlooLine:
         return GlooLine(sock, near=True)

@@ -146,7 +146,12 @@ class PartTransport:
     """
 
     line: ClassVar[type[PartLine]]
+    name: ClassVar[str]
     copies = True
+
+    def __init_subclass__(cls) -> None:
+        """name: for messages, the class's by default."""
+        cls.name = vars(cls).get("name", cls.__name__)
 
     def near(self, sock: socket.socket) -> Line:
         """The line of the end that has connected, over a connection that was let in."""
@@ -155,10 +160,6 @@ class PartTransport:
     def far(self, sock: socket.socket) -> Line:
         """The line of the end that listens."""
         return self.line(sock)
-
-    @property
-    def name(self) -> str:
-        return type(self).__module__.rpartition(".")[2]
 
     def serve(self, address: str, token: str, seal: Tls | None = None) -> AnyServer:
         return PartServer(address, token, self.name, self.far)

@@ -115,7 +115,7 @@ def _admit(door: Any, secret: bytes) -> None:
 
 
 class Transport(PartTransport):
-    copies = False
+    name, copies = "zmq", False
 
     def near(self, sock: socket.socket) -> ZmqLine:
         return ZmqLine(sock, near=True)

@@ -39,8 +39,9 @@ def counters(interface: str) -> Counters:
     return Counters(interface, time.perf_counter(), times.user + times.system, sent, received, retransmits)
 
 
-def resident_bytes() -> int:
-    return int(psutil.Process().memory_info().rss)
+def resident_bytes(pid: int | None = None) -> int:
+    """The bytes that a process, or this one, has in memory."""
+    return int(psutil.Process(pid).memory_info().rss)
 
 
 class PeakMemory:
