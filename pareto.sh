@@ -137,7 +137,7 @@ if [ "${1:-}" = test ]; then
     trap 'status=$?; [ "$status" = 1 ] && echo "kept: $scratch" >&2 || rm -rf "$scratch"' EXIT
     if [ $# -eq 0 ] || [ "$*" = --chaos ] || [ "$1" = --mutants ]; then
         extras_for_tests --no-deps -r requirements-yolo.txt -r requirements-digits.txt
-        extras_for_tests -r requirements-fleet.txt
+        extras_for_tests -r requirements-fleet.txt -r requirements-zmq.txt
         if [ "${1:-}" = --mutants ]; then
             "$venv/bin/python" -m tests.mutants "${@:2}"
         else

@@ -100,6 +100,8 @@ def _faults(sweep: Sweep) -> Iterator[str]:
             registry.parse(backend)
         except ValueError as error:
             yield f"--backend: {error}"
+        if not registry.is_known(backend):
+            yield f"--backend {backend}: say which file has it, as in path/to/file.py:Transport"
     yield from _of_own_backends(sweep)
     for depth in sweep.depths:
         if depth != AUTO and not (depth.isdecimal() and 1 <= int(depth) <= MOST_IN_FLIGHT):

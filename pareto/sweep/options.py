@@ -147,7 +147,8 @@ _OPTIONS = (
     ),
     _link(
         "backends",
-        "tcp, tcp:4 (4 connections), rpc, rpc:basic (one), with commas; tcp:a,tcp:b is tcp under two names.",
+        "tcp, tcp:4 (4 connections), tcp:poll, rpc, rpc:basic (one), zmq, gloo, or your own mine.py:Transport, with "
+        "commas; tcp:a,tcp:b is tcp under two names.",
         ("tcp", "rpc"),
         name="backend",
     ),

@@ -11,6 +11,7 @@ import socket
 import struct
 import sys
 import threading
+from importlib.util import find_spec
 from multiprocessing.synchronize import Barrier
 from typing import Any
 
@@ -24,7 +25,7 @@ from pareto.remote.worker import connections, host, phases
 
 TOKEN = "a token"  # noqa: S105
 INPUTS = 4
-LINKED = ("tcp", "tcp:5", "tcp:poll", "tcp:tls", "tcp:5:tls", "zmq", "gloo")
+LINKED = ("tcp", "tcp:5", "tcp:poll", "tcp:tls", "tcp:5:tls", *(["zmq"] if find_spec("zmq") else []), "gloo")
 """Its variants to which each host connects."""
 _LIBC = ctypes.CDLL(None)
 

@@ -68,7 +68,7 @@ GROUP = "pareto.backends"
 _OFFERED = Entry("")
 _LABEL = r"([A-Za-z_][A-Za-z0-9_]{0,15})?"
 _OWN = re.compile(r"(?P<file>.+\.py):(?P<attribute>[^\W\d]\w*)(?P<label>:\w+)?")
-_OWN_NAME = re.compile(r"[\w.-]+\.\w+")
+_OWN_NAME = re.compile(r"[\w.-]+\.(?!py$)\w+")
 
 
 class Own(NamedTuple):
@@ -89,6 +89,12 @@ def own(text: str) -> Own | None:
     except RuntimeError as error:
         raise ValueError(str(error)) from None
     return Own(re.sub(r"[^\w.-]", "_", f"{file.stem}.{match['attribute']}"), str(file), match["attribute"])
+
+
+def is_known(text: str) -> bool:
+    """Whether a backend is one of these, a package's, or in a file that the text names; an own one's name is not."""
+    name = text.partition(SEPARATOR)[0]
+    return name in BACKENDS or name in offered() or own(text) is not None
 
 
 def source(backend: Own) -> bytes:
@@ -167,7 +173,7 @@ def parse(text: str) -> BackendName:
         )
         if str(parsed) == text and re.fullmatch(_LABEL, parsed.label) and not taken:
             return parsed
-    if name.endswith(".py"):
+    if text.rstrip(SEPARATOR).endswith(".py"):
         raise ValueError(f"say what in the file makes the backend, as in {Path(name).name}:Transport")
     there_is = ", ".join(
         ", ".join(filter(None, (name, each.words, f"{name}:{TLS}" if each.encrypts else "")))
