@@ -202,6 +202,9 @@ def remarks(manifest: Mapping[str, Any]) -> Facts:
         ("", FIELDS[field].key if field in FIELDS else field): _option(sweep, field) for field in fields
     }
     facts["", "pareto"] = _plain(manifest.get("pareto", NOT_RECORDED))
+    facts |= {
+        ("", f"backend {name}"): _plain(text) for name, text in section(manifest, "own_backends").items()
+    }
     elsewhere = {"testbed": ("shaper", *IN_FORCE.values()), "hosts": (*TUNING, *HARDWARE), "driver": ()}
     for keys in (["testbed"], *(["hosts", role] for role in roles(each)), ["driver"]):
         for name in dict.fromkeys(name for session in each for name in section(session, *keys)):

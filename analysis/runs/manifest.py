@@ -59,6 +59,7 @@ SHAPE: dict[str, Any] = {
     "networks": {EACH: [str]},
     "profiles": {EACH: {"edge_to_server": _WAY, "server_to_edge": _WAY}},
     "models": {EACH: _MODEL},
+    "own_backends": {EACH: str},
     "sessions": [_SESSION],
 }
 """The types of what the analysis counts with or takes apart. All else it only shows."""

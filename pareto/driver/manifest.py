@@ -118,6 +118,8 @@ def check_same(store: Store, sweep: Sweep, models: Records, networks: Networks) 
         then, now = ({name: one[name] for name in both} for one in (then, now))
     if then != now:
         raise UserError(f"{store.folder} was made when {sweep.testbed} said something else: start a new run")
+    if manifest.get("own_backends", {}) != _sources(sweep):
+        raise UserError(f"{store.folder} was made when a backend's file said something else: start a new run")
     if words := difference(manifest, models, networks):
         raise UserError(f"{store.folder} was made {words}; start a new run")
 

@@ -45,7 +45,7 @@ from pareto.sweep.sweep import AUTO, Sweep
 from pareto.trial.any_workers import AnyWorkers
 from pareto.trial.result import HostReport, TrialResult, of_edge
 
-BACKEND_S = {"tcp": 0.0001, "rpc": 0.0007}
+BACKEND_S = {"tcp": 0.0001, "rpc": 0.0007, "zmq": 0.0002, "gloo": 0.0004}
 """Seconds that a backend adds to a request that crosses a link: about what it takes on an unshaped one."""
 _NOT_MEASURED: dict[str, Any] = dict.fromkeys(
     ("cpu_percent", "rss_bytes", "peak_rss_bytes", "gpu_s", "retransmits", "coded")

@@ -1,1 +1,1 @@
-"""What every backend must do, as checks that ship: `pareto backend check`, or `pytest --pyargs pareto.testing`."""
+"""Checks of what every backend must do: `pareto backend check`, or `pytest --pyargs pareto.testing`."""

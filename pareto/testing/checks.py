@@ -1,4 +1,4 @@
-"""What a backend must do: each check is a sentence, and a function of a `Pair` that raises where it does not hold."""
+"""The checks: each is a sentence about a backend, and a function of a `Pair` that raises where it does not hold."""
 
 from __future__ import annotations
 

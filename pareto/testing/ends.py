@@ -27,13 +27,13 @@ MOST_S = 60.0
 """A check that takes longer hangs."""
 HERE, INTERFACE, TOKEN, ROLES = "127.0.0.1", "lo", "a run's token", ["near", "far"]
 TOOK_S = 0.125
-"""What each stage says that it took."""
+"""Seconds that each stage says it took."""
 _FORKED = multiprocessing.get_context("forkserver")
 _FORKED.set_forkserver_preload([__name__])
 
 
 class Fault(Exception):
-    """What a backend does wrong, in words."""
+    """A backend's fault, in words."""
 
 
 class Stage:
@@ -113,7 +113,7 @@ def _meeting(name: registry.BackendName, role: str, port: int) -> JoinAgents:
 
 
 def _begin(log: str) -> None:
-    """What libraries say of connections that end is in the way: it goes into a file."""
+    """Begin a process, whose libraries write into a file: connections that end are their daily news."""
     torch.set_num_threads(1)
     os.dup2(os.open(log, os.O_WRONLY | os.O_APPEND), 2)
 
@@ -153,8 +153,7 @@ def _near(
 
 
 def verdict(backend: str, check: Callable[[Pair], None]) -> str:
-    """What the backend does wrong by a check, in words, with what its processes wrote; empty where nothing. Both ends
-    end with it."""
+    """A backend's fault by a check, in words, with what its processes wrote last; empty where there is none."""
     keys = run_keys([backend])
     near, ours = _FORKED.Pipe()
     there, here = _FORKED.Pipe()

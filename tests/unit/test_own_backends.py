@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -52,7 +53,12 @@ def test_rows_call_it_by_file_and_class_and_a_run_keeps_where_it_lies(
     assert [naming.transport(name) for name in sweep.backend_names[1:]] == ["mine.Transport"] * 2
     made = manifest.new_manifest(sweep, {}, {})
     assert made["sweep"]["backends"] == list(sweep.backends)
-    assert list(made["own_backends"]) == ["mine.Transport"]
+    store = SimpleNamespace(folder=mine.parent, manifest=lambda: made)
+    manifest.check_same(store, sweep, {}, {})  # type: ignore[arg-type]
+    mine.write_text(mine.read_text() + "# another text\n")
+    assert "a backend's file said something else" in refusal(
+        manifest.check_same, store, sweep, {}, {}, by=UserError
+    )
 
 
 def test_what_cannot_be_used_is_refused_in_one_line(mine: Path, tmp_path: Path) -> None:

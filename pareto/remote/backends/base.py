@@ -50,7 +50,7 @@ def bytes_of(tensor: Tensor) -> memoryview:
 
 @functools.lru_cache(maxsize=64)
 def _at(address: int, nbytes: int) -> memoryview:
-    """The memory there. What lies there is another tensor's later, maybe, and the view of it the same."""
+    """The memory there; another tensor that lies there later has the same view."""
     view: memoryview = _view(address, nbytes, _WRITABLE)
     return view
 

@@ -97,13 +97,15 @@ class Client:
         self._serialization = Serialization()
         self._sent = self._received = 0
         self._kept: deque[Tensors] = deque()
-        """What was sent and not answered, where it is sent from where it lies."""
+        """Tensors of requests without a reply, where the line sends from where they lie."""
 
     def open(self, fingerprint: bytes, takes: Layout) -> None:
         self._like = wire.Likeness(wire.Kind.REQUEST, wire.NOTHING, fingerprint)
         self._reply = wire.Likeness(wire.Kind.REPLY, wire.form(takes))
         self._result = wire.empty(self._reply.form)
         self._serialization = Serialization()
+        self._sent = self._received = 0
+        self._kept.clear()
 
     def send(self, request_id: int, tensors: Tensors) -> float:
         """As in the protocol."""
@@ -237,7 +239,8 @@ class Conversation:
         number = wire.number(head)
         answer = functools.partial(self._answer, number, served)
         left = functools.partial(awaited.give_back, buffer)
-        self._pipeline.put(Request(number, tensors, served.stage, served.onward, answer, self._fail, left))
+        to = served.stage, served.onward, answer, self._fail, left
+        self._pipeline.put(Request(number, tensors, *to, reused=True))
 
     def _now_served(self) -> _Served:
         given = self._server.served

@@ -1,19 +1,5 @@
 """Anybody's own transport: it makes lines of connections that were let in, and a line carries messages in parts.
 
-    class Plain(PartLine):
-        def give(self, parts):
-            self.sock.sendall(b"".join(parts))
-
-        def take(self, view):
-            while view:
-                came = self.sock.recv_into(view)
-                if not came:
-                    raise EOFError
-                view = view[came:]
-
-    class Transport(PartTransport):
-        line = Plain
-
 A message's parts are its header with room for `DESCRIBED` descriptors, the descriptors that have no room there, and the
 bytes of each tensor. Everything else is done here: who is let in, what is checked, how stages overlap.
 """
@@ -91,19 +77,22 @@ class PartLine:
     def head(self) -> memoryview:
         if not self._held:
             self._take(self._top)
-            if self._top == _END:
+            if self._top[:TOP] == _END:
                 raise EOFError
         self._held = False
         return self._top[: wire.HEADER.size]
 
     def body(self, form: wire.Form, views: Sequence[memoryview]) -> None:
-        described = self._top[wire.HEADER.size :]
-        more = memoryview(bytearray(max(0, len(form.descriptors) - len(described))))
+        more = undescribed(form)
         self._take(more)
-        if b"".join([described, more])[: len(form.descriptors)] != form.descriptors:
-            raise BackendError(wire.OTHER_FORM)
+        self.check(form, more)
         for view in views:
             self._take(view)
+
+    def check(self, form: wire.Form, more: memoryview) -> None:
+        """Raises BackendError unless the header that came, and the descriptors behind it, are of this form."""
+        if b"".join([self._top[wire.HEADER.size : TOP], more])[: len(form.descriptors)] != form.descriptors:
+            raise BackendError(wire.OTHER_FORM)
 
     def skip(self, nbytes: int) -> None:
         scratch = memoryview(bytearray(min(nbytes, WARM_BYTES)))
@@ -127,6 +116,11 @@ class PartLine:
             raise
         except Exception as error:
             raise BackendError(f"{type(self).__name__}.take: {fault_text(error)}") from error
+
+
+def undescribed(form: wire.Form) -> memoryview:
+    """Room for the descriptors that have none beside the header."""
+    return memoryview(bytearray(max(0, len(form.descriptors) - DESCRIBED * wire.DESCRIPTOR.size)))
 
 
 OPEN: set[PartLine] = set()

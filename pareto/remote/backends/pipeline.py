@@ -30,7 +30,7 @@ Answer = Callable[[Tensors, tuple[float, ...], float], None]
 class Request(NamedTuple):
     """A payload that has come, for `stage`, and with `onward` for the hosts behind. answer: given the result, the
     seconds of each stage from this one on, and those spent serialising. fail: given what went wrong, in place of
-    `answer`. left: called once, when the payload's memory is free again."""
+    `answer`. left: called once, when the payload's memory is free again. reused: the next one comes into it then."""
 
     number: int
     tensors: Tensors
@@ -39,6 +39,7 @@ class Request(NamedTuple):
     answer: Answer
     fail: Callable[[str], None]
     left: Callable[[], None]
+    reused: bool = False
 
 
 class Pipeline:
@@ -124,7 +125,7 @@ class Pipeline:
             if request.onward is None:
                 request.answer(outputs, (own_s,), 0.0)
             else:
-                if not request.onward.copies:
+                if request.reused and not request.onward.copies:
                     outputs = _apart(outputs, request.tensors)
                 serialize_s = request.onward.send(request.number, outputs)
                 self._away.put((request, request.onward, own_s, serialize_s))

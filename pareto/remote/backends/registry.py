@@ -116,7 +116,7 @@ def offered() -> dict[str, EntryPoint]:
 
 
 def entry(name: str) -> Entry | None:
-    """What is known of a backend by its name; None where there is none of this name."""
+    """The entry of a backend; None where there is none of this name."""
     if name in BACKENDS:
         return BACKENDS[name]
     return _OFFERED if _OWN_NAME.fullmatch(name) or name in offered() else None

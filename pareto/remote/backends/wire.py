@@ -180,6 +180,11 @@ class Likeness:
         self.most = self.size + form.nbytes
         """Bytes of the whole message; where the form varies, the most."""
 
+    @property
+    def key(self) -> bytes:
+        """The `key` of such a message's header."""
+        return key(memoryview(self._before + bytes(8) + self.fingerprint + bytes(72) + self._behind[-8:]))
+
     def numbered(self, number: int) -> bytes:
         """A request's bytes up to its body."""
         return self._before + number.to_bytes(8, "big") + self._behind + self.form.descriptors
@@ -212,6 +217,11 @@ NO_MESSAGE = Likeness(Kind.REQUEST, NOTHING, b"")
 def number(head: memoryview) -> int:
     """The number that stands in a header."""
     return int.from_bytes(head[_NUMBER], "big")
+
+
+def key(head: memoryview) -> bytes:
+    """The bytes of a header by which messages of one kind, stage and size are told from others."""
+    return b"".join([head[: _NUMBER.start], head[16:24], head[HEADER.size - 8 : HEADER.size]])
 
 
 def told(head: memoryview) -> tuple[int, tuple[float, ...], float]:
@@ -300,6 +310,8 @@ class Line:
         """The next message's header, good until the next call, with the body in `views`, if it is one of these. None
         for another one, which is still to be taken. EOFError at the end of the stream."""
         if self._begin == self._end:
+            if len(self._ahead) > AHEAD:  # another message than awaited had come into it
+                self._ahead = memoryview(bytearray(AHEAD))
             if like.most > AHEAD and not like.form.varies:
                 return self._scattered(like, views)
             self._begin, self._end = 0, self._sock.recv_into(self._ahead)

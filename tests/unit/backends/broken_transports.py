@@ -70,7 +70,7 @@ class _Staged:
 
 
 class Swaps(Whole):
-    """Of two replies that are there, the later one comes first."""
+    """The later one of two replies comes first."""
 
     sent = received = 0
     held: Reply | None = None
@@ -105,7 +105,7 @@ class Overwrites(Whole):
 
 
 class CutsOff(Whole):
-    """What is behind the first 2^20 bytes is zero."""
+    """All behind the first 2^20 bytes is zero."""
 
     def send(self, right: Any, number: int, tensors: Tensors) -> float:
         cut = tuple(each.clone() for each in tensors)

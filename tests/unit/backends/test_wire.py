@@ -20,6 +20,7 @@ from pareto.analysis import naming
 from pareto.protocol.errors import BackendError
 from pareto.remote.backends import registry, rpc, wire
 from pareto.remote.backends.base import BYTES, MAX_S, Layout, Reply, Tensors
+from pareto.remote.backends.conversation import Client
 from pareto.remote.backends.pipeline import QUICK_S, SMALL_BYTES, Pipeline, Request
 from pareto.remote.backends.registry import MOST_CONNECTIONS, RPC_CHANNELS, BackendName
 from pareto.remote.backends.rpc import RpcClient
@@ -101,6 +102,24 @@ def test_messages_that_came_at_once_are_told_apart_and_none_is_lost() -> None:
                 got = wire.empty(form)
                 line.body(form, wire.views(got))
                 assert all(map(torch.equal, got, payload))
+
+
+def test_what_comes_in_place_of_a_large_message_is_kept_and_its_memory_is_given_back() -> None:
+    payload = (torch.rand(1 << 18),)
+    like, got = requests_for(b"a stage.", wire.form_of(payload)), (torch.empty(1 << 18),)
+    ours, theirs = socket.socketpair()
+    with ours, theirs, ThreadPoolExecutor() as pool:
+        line, other, ended = Line(ours), Line(theirs), []
+        pool.submit(other.send, wire.message(wire.Kind.WARM, 100_000), [memoryview(bytes(100_000))])
+        assert line.message(like, wire.views(got)) is None
+        assert wire.header(line.head()).kind is wire.Kind.WARM
+        line.skip(100_000)
+        for number in range(2):
+            ended.append(pool.submit(other.send, like.numbered(number), wire.views(payload)))
+            head = line.message(like, wire.views(got))
+            assert head is not None and wire.number(head) == number
+            assert torch.equal(*got, *payload)
+        assert len(line._ahead) == AHEAD
 
 
 def test_only_the_number_of_a_request_is_open() -> None:
@@ -229,6 +248,56 @@ def test_seconds_are_told_in_the_order_of_the_chain(asked: Asked) -> None:
         Request(7, (), Stage(0.1), onward, lambda *told: said.set_result(told), said.set_result, lambda: None)
     )
     assert said.result(60)[1:] == ((0.1, 0.2, 0.3), 0.75)
+
+
+@pytest.mark.parametrize(
+    ("reused", "copies", "apart"), [(True, False, True), (True, True, False), (False, False, False)]
+)
+def test_what_is_passed_on_lies_apart_from_a_buffer_that_is_used_again(
+    asked: Asked, reused: bool, copies: bool, apart: bool
+) -> None:
+    """A stage without units passes on what came; a next host's client may send it later, from where it lies."""
+    sent: Future[Tensors] = Future()
+    onward: Any = SimpleNamespace(
+        copies=copies,
+        send=lambda number, tensors: sent.set_result(tensors) or 0.0,
+        receive=lambda: Reply(7, (), (), 0.0),
+    )
+    came, idle = (torch.ones(3),), Stage(0.1)
+    idle.run = lambda tensors: (tensors, 0.1)  # type: ignore[method-assign]
+    asked.pipeline.put(
+        Request(7, came, idle, onward, lambda *_: None, sent.set_result, lambda: None, reused=reused)
+    )
+    (went,) = sent.result(60)
+    assert torch.equal(went, came[0])
+    assert (went.data_ptr() != came[0].data_ptr()) is apart
+
+
+def test_a_line_that_polls_does_so_where_one_request_is_out_and_nothing_computes() -> None:
+    """Else it would take the core from a stage."""
+    polled: list[str] = []
+    form = wire.form_of((torch.ones(1),))
+    top = memoryview(reply(form, 0, (0.5,), 0.0))
+    line: Any = SimpleNamespace(
+        send=lambda *_: None, message=lambda *_: top, idle=lambda: polled.append("near"), close=lambda: None
+    )
+    near = Client(line, "far")
+    near.open(b"a stage.", (("float32", (1,)),))
+    for in_flight in (1, 2, 1):
+        for number in range(in_flight):
+            near.send(number, (torch.ones(1),))
+        near.receive()
+    assert polled == ["near"], "two were out then, and in the end again"
+
+
+def test_polling_looks_for_a_moment_and_takes_nothing() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        line = Line(ours, polls=True)
+        line.idle()
+        theirs.sendall(wire.message(wire.Kind.WARM, 0))
+        line.idle()
+        assert wire.header(line.head()).kind is wire.Kind.WARM
 
 
 def test_what_is_received_while_another_computes_waits_for_its_turn(asked: Asked) -> None:
