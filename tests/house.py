@@ -19,7 +19,7 @@ LAYERS = {
     "pareto.protocol": 1_441,
     "pareto.basics": 720,
     "pareto.partitions": 5_210,
-    "pareto.remote": 11_481,
+    "pareto.remote": 11_545,
     "pareto.hosts": 6_185,
     "pareto.analysis.schema": 295,
     "pareto.sweep": 2_648,
