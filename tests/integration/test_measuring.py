@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -49,11 +50,12 @@ def build():
 LARGE, SMALL, LAST = 1, 2, 3
 PAYLOADS = {LARGE: 100_352, SMALL: 25_088}
 MIDDLE1 = f"{MIDDLE}1"
-CONNECTIONS = {"tcp": [1], "tcp:4": [4], "tcp:tls": [1], "tcp:4:tls": [4]} | {
+CONNECTIONS = {"gloo": [1], "tcp": [1], "tcp:4": [4], "tcp:tls": [1], "tcp:4:tls": [4]} | {
     "rpc": [17, 18],
     "rpc:basic": [2],
+    **({"zmq": [1]} if find_spec("zmq") else {}),
 }
-"""TensorPipe has a connection more, for what is no tensor; that it sends by 16 beside one another is its own choice."""
+"""Those that carry payloads. TensorPipe has a connection more, for what is no tensor; that it sends by 16 beside one another is its own choice."""
 EFFORT = Effort(latency=(5, 0.05), throughput=(8, 0.05))
 LINK, SLOW = load("5ms-50mbit"), load("10ms-20mbit")
 BUSY = probe.Tolerance(rtt_floor_s=0.015, rate_fraction=0.3)
