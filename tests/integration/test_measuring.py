@@ -55,7 +55,8 @@ CONNECTIONS = {"gloo": [1], "tcp": [1], "tcp:4": [4], "tcp:tls": [1], "tcp:4:tls
     "rpc:basic": [2],
     **({"zmq": [1]} if find_spec("zmq") else {}),
 }
-"""Those that carry payloads. TensorPipe has a connection more, for what is no tensor; that it sends by 16 beside one another is its own choice."""
+"""Those that carry payloads. TensorPipe has a connection more, for what is no tensor; to send by 16 beside one another
+is its own choice."""
 EFFORT = Effort(latency=(5, 0.05), throughput=(8, 0.05))
 LINK, SLOW = load("5ms-50mbit"), load("10ms-20mbit")
 BUSY = probe.Tolerance(rtt_floor_s=0.015, rate_fraction=0.3)
