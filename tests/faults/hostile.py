@@ -14,11 +14,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pareto.remote.backends import wire
+from pareto.remote.backends import handshake, wire
 
 REQUEST, REPLY, WELCOME = "request", "reply", "handshake"
 """What is tampered with: what the edge sends, what it gets, what it gets before."""
-_NONCE_BYTES, _WELCOME_BYTES, _PROOF_BYTES = 32, 2, 42
+_NONCE_BYTES, _WELCOME_BYTES, _PROOF_BYTES = (
+    handshake.NONCE_BYTES,
+    len(handshake.WELCOME),
+    handshake.ANSWER_BYTES,
+)
 _STRIPE = struct.Struct("!QQI")
 
 
