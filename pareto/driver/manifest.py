@@ -9,7 +9,6 @@ import json
 import platform
 import shlex
 from collections.abc import Callable, Mapping
-from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,7 +68,7 @@ def new_manifest(sweep: Sweep, models: Records, networks: Networks) -> dict[str,
 
 def _sources(sweep: Sweep) -> dict[str, str]:
     """By name, the digest of each of the user's own backends."""
-    return {each.name: sha256(registry.source(each)).hexdigest() for each in sweep.own_backends}
+    return {each.name: registry.digest(each) for each in sweep.own_backends}
 
 
 def session_begin(bed: Testbed, testbed_name: str) -> dict[str, Any]:

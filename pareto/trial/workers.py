@@ -7,7 +7,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from hashlib import sha256
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pareto.hosts.host import SERVER, TcpSettings, TestbedError
@@ -392,8 +392,7 @@ class Workers(AnyWorkers):
         """The user's own backends, once their files are on a host. Raises UserError, Unreachable."""
         sent = []
         for each in self._own_backends:
-            data = registry.source(each)
-            path = self._testbed.remotes[role].ship(data, f"{sha256(data).hexdigest()}.py")
+            path = self._testbed.remotes[role].ship(Path(each.file), f"{registry.digest(each)}.py")
             sent.append(messages.OwnBackend(each.name, path, each.attribute, each.file))
         return sent
 

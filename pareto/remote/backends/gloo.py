@@ -44,9 +44,9 @@ class GlooLine(PartLine):
     """A line by a group of two: the end that listens is rank 0."""
 
     def __init__(self, sock: socket.socket, *, near: bool) -> None:
-        super().__init__(sock)
+        super().__init__(sock, near=near)
         ours, theirs = sock.getsockname()[0], sock.getpeername()[0]
-        self._near, self._peer = near, int(not near)
+        self._peer = int(not near)
         self._top = memoryview(bytearray(TOP + _TAG.size))
         self._key_out = self._key_in = b""
         self._tag_out = self._tag_in = OF_OTHERS
@@ -88,7 +88,7 @@ class GlooLine(PartLine):
         with _Ended():
             given = [self._begun("send", memoryview(bytearray(bytes(top) + _TAG.pack(tag))), OF_HEADERS)]
             given += [self._begun("send", part, tag) for part in tensors]
-            if self._near:
+            if self.near:
                 self._given.extend(given)
                 return
             for work in given:
@@ -164,13 +164,7 @@ def _leave() -> None:
 
 
 class Transport(PartTransport):
-    name, copies = "gloo", False
-
-    def near(self, sock: socket.socket) -> GlooLine:
-        return GlooLine(sock, near=True)
-
-    def far(self, sock: socket.socket) -> GlooLine:
-        return GlooLine(sock, near=False)
+    line, name, copies = GlooLine, "gloo", False
 
 
 _transport = Transport()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import atexit
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import ClassVar
 
@@ -17,7 +17,7 @@ from pareto.protocol.errors import BackendError
 from pareto.remote.backends import handshake, wire
 from pareto.remote.backends.base import Client as AnyClient
 from pareto.remote.backends.base import Server as AnyServer
-from pareto.remote.backends.conversation import WARM_BYTES, Client, Line, Server
+from pareto.remote.backends.conversation import WARM_BYTES, Client, Server
 from pareto.remote.backends.pipeline import fault_text
 from pareto.remote.backends.tls import Tls, within
 
@@ -30,10 +30,10 @@ _END = bytes(TOP)
 class PartLine:
     """A line by `give`, `take` and, where there is more to close, `close`. sock: a connection between the two ends,
     blocking, on the data address. It may carry the parts, or tell how the ends meet elsewhere; it stays open meanwhile,
-    so that each end hears of it when the other one is gone."""
+    so that each end hears of it when the other one is gone. near: this is the end that has connected."""
 
-    def __init__(self, sock: socket.socket) -> None:
-        self.sock = sock
+    def __init__(self, sock: socket.socket, *, near: bool) -> None:
+        self.sock, self.near = sock, near
         OPEN.add(self)
         self._top = memoryview(bytearray(TOP))
         self._held = False
@@ -134,7 +134,7 @@ def close_all() -> None:
 
 
 class PartTransport:
-    """A backend of lines of one class. Where the two ends differ, override `near` and `far`.
+    """A backend of lines of one class.
 
     copies: whether `give` is done with the memory of requests when it returns, and not only when the reply is there.
     """
@@ -147,16 +147,8 @@ class PartTransport:
         """name: for messages, the class's by default."""
         cls.name = vars(cls).get("name", cls.__name__)
 
-    def near(self, sock: socket.socket) -> Line:
-        """The line of the end that has connected, over a connection that was let in."""
-        return self.line(sock)
-
-    def far(self, sock: socket.socket) -> Line:
-        """The line of the end that listens."""
-        return self.line(sock)
-
     def serve(self, address: str, token: str, seal: Tls | None = None) -> AnyServer:
-        return PartServer(address, token, self.name, self.far)
+        return PartServer(address, token, self.name, self.line)
 
     def connect(
         self, address: str, port: int, token: str, variant: str = "", seal: Tls | None = None
@@ -164,7 +156,7 @@ class PartTransport:
         try:
             sock = handshake.connected(address, port, token)
             try:
-                return Client(self.near(sock), address, copies=self.copies)
+                return Client(self.line(sock, near=True), address, copies=self.copies)
             except BaseException:
                 sock.close()
                 raise
@@ -175,11 +167,11 @@ class PartTransport:
 
 
 class PartServer(Server):
-    """The listening end: a line by `far` for each connection that knows the token."""
+    """The listening end: a line for each connection that knows the token."""
 
-    def __init__(self, address: str, token: str, name: str, far: Callable[[socket.socket], Line]) -> None:
+    def __init__(self, address: str, token: str, name: str, line: type[PartLine]) -> None:
         super().__init__(name)
-        self._far = far
+        self._line = line
         self._door = handshake.Door(address, token, self._let_in, name)
         self.address, self.port = self._door.address, self._door.port
 
@@ -188,7 +180,7 @@ class PartServer(Server):
 
     def _let_in(self, sock: socket.socket, _: handshake.Place) -> None:
         try:
-            line = self._far(sock)
+            line = self._line(sock, near=False)
         except Exception as error:
             print(f"{self.name}: {fault_text(error)}", file=sys.stderr)
             sock.close()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import re
+from hashlib import sha256
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import NamedTuple
@@ -103,6 +104,11 @@ def source(backend: Own) -> bytes:
         return Path(backend.file).read_bytes()
     except OSError as error:
         raise UserError(f"--backend {backend.file}: {error.strerror}") from None
+
+
+def digest(backend: Own) -> str:
+    """The SHA-256 of a user's own backend. Raises UserError."""
+    return sha256(source(backend)).hexdigest()
 
 
 def typed(text: str) -> str:

@@ -147,20 +147,9 @@ def check_size(header: Header, form: Form) -> None:
         )
 
 
-def message(
-    kind: Kind,
-    body_bytes: int,
-    tensors: int = 0,
-    number: int = 0,
-    fingerprint: bytes = _NOBODY,
-    stages_s: tuple[float, ...] = (),
-    serialize_s: float = 0.0,
-) -> bytes:
-    """The header of a message. Raises BackendError for too many stages."""
-    if len(stages_s) > MAX_STAGES:
-        raise BackendError(f"{len(stages_s)} later stages, at most {MAX_STAGES}")
-    times = (len(stages_s), *stages_s, *_NO_STAGE[len(stages_s) :], serialize_s)
-    return HEADER.pack(MAGIC, VERSION, kind, tensors, number, fingerprint, *times, body_bytes)
+def message(kind: Kind, body_bytes: int, tensors: int = 0, fingerprint: bytes = _NOBODY) -> bytes:
+    """The header of a message without number and times."""
+    return HEADER.pack(MAGIC, VERSION, kind, tensors, 0, fingerprint, 0, *_NO_STAGE, 0.0, body_bytes)
 
 
 class Likeness:
@@ -235,20 +224,17 @@ def told(head: memoryview) -> tuple[int, tuple[float, ...], float]:
 
 def header(data: memoryview) -> Header:
     """A header from its `HEADER.size` bytes, checked for form. Raises BackendError."""
-    magic, version, kind, tensors, request_id, fingerprint, stages, *seconds, size = HEADER.unpack(data)
+    magic, version, kind, tensors, _, fingerprint, *_, size = HEADER.unpack(data)
     if magic != MAGIC:
         raise BackendError("the peer does not speak this protocol")
     if version != VERSION:
         raise BackendError(f"the peer speaks protocol version {version}, this is {VERSION}")
     if kind not in _KINDS:
         raise BackendError(f"unknown kind of message {kind}")
-    if stages > MAX_STAGES:
-        raise BackendError(f"a message tells of {stages} later stages, at most {MAX_STAGES}")
+    number, stages_s, serialize_s = told(data)
     if kind == Kind.ERROR and size > MAX_TEXT:
         raise BackendError(f"an error text of {size} bytes came")
-    check_seconds(seconds)
-    *stages_s, serialize_s = seconds
-    return Header(_KINDS[kind], request_id, fingerprint, tuple(stages_s[:stages]), serialize_s, tensors, size)
+    return Header(_KINDS[kind], number, fingerprint, stages_s, serialize_s, tensors, size)
 
 
 def send_all(sock: AnySocket, parts: Sequence[memoryview]) -> None:

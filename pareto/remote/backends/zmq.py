@@ -37,8 +37,7 @@ class ZmqLine(PartLine):
     """A line by two sockets. near: it sends from where tensors lie, as they stay until the reply is there."""
 
     def __init__(self, sock: socket.socket, *, near: bool) -> None:
-        super().__init__(sock)
-        self._near = near
+        super().__init__(sock, near=near)
         self._context = zmq.Context()
         self._push, self._pull = self._made(zmq.PUSH), self._made(zmq.PULL)
         self._giving, self._taking = threading.Lock(), threading.Lock()
@@ -64,7 +63,7 @@ class ZmqLine(PartLine):
     def give(self, parts: Sequence[memoryview]) -> None:
         try:
             with self._giving:
-                self._push.send_multipart(parts, copy=not self._near or sum(map(len, parts)) < LARGE)
+                self._push.send_multipart(parts, copy=not self.near or sum(map(len, parts)) < LARGE)
         except zmq.ContextTerminated:
             raise EOFError from None
 
@@ -115,13 +114,7 @@ def _admit(door: Any, secret: bytes) -> None:
 
 
 class Transport(PartTransport):
-    name, copies = "zmq", False
-
-    def near(self, sock: socket.socket) -> ZmqLine:
-        return ZmqLine(sock, near=True)
-
-    def far(self, sock: socket.socket) -> ZmqLine:
-        return ZmqLine(sock, near=False)
+    line, name, copies = ZmqLine, "zmq", False
 
 
 _transport = Transport()

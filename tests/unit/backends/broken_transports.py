@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -140,18 +141,20 @@ class Flattens(Whole):
 class Forgets(Whole):
     """It sends later, from where tensors were."""
 
+    def __init__(self) -> None:
+        self._later = ThreadPoolExecutor(1)  # one after another: the order is right
+
     def send(self, right: Any, number: int, tensors: Tensors) -> float:
         where = [(bytes_of(each), each.shape, each.dtype) for each in tensors]
 
         def later() -> None:
+            threading.Event().wait(0.02)
             right(
                 number,
                 tuple(torch.frombuffer(view, dtype=dtype).reshape(shape) for view, shape, dtype in where),
             )
 
-        del tensors
-        thread = threading.Timer(0.02, later)
-        thread.start()
+        self._later.submit(later)
         return 0.0
 
 
