@@ -18,7 +18,15 @@ from pareto.basics.yaml_file import Keys, YamlFile, quantity
 from pareto.protocol.errors import UserError
 from pareto.protocol.validation import bare_name
 from pareto.remote.link import units
-from pareto.remote.link.profile import NETEM_TBF, Bucket, Direction, Gilbert, Profile, check_rate
+from pareto.remote.link.profile import (
+    NETEM_TBF,
+    PACKET_BYTES,
+    Bucket,
+    Direction,
+    Gilbert,
+    Profile,
+    check_rate,
+)
 from pareto.remote.link.trace import Step, Trace
 
 PROFILES = DATA / "netem_profiles"
@@ -29,7 +37,7 @@ SYNTAX = (
 MOST_TRACE_BYTES = 1 << 26
 BIN_MS = 10
 """The deliveries of so many milliseconds become one rate: short beside any transfer worth measuring."""
-DELIVERY_BYTES = 1514
+DELIVERY_BYTES = PACKET_BYTES
 """One delivery on the wire: mahimahi lets 1500 bytes of IP pass at a time, rates here count Ethernet's header too."""
 
 
@@ -111,7 +119,8 @@ def _direction(file: YamlFile, name: str, keys: _Direction) -> Direction:
         if isinstance(keys.loss, _Bursts):
             fields["loss"] = Gilbert(**dict(keys.loss))
     with file.blaming(name):
-        return _passable(Direction(**fields))
+        direction = _passable(Direction(**fields))
+        return direction if direction.rate_bps is None else direction.with_line(direction.rate_bps)
 
 
 def _passable(direction: Direction) -> Direction:
@@ -149,6 +158,8 @@ class _Direction(Keys):
     reorder: _Share = 0.0
     corrupt: _Share = 0.0
     limit_bytes: _Size | None = None
+    overhead_bytes: Annotated[int, quantity(units.size_bytes, plain=True)] = 0
+    atm: bool = False
 
 
 class _Profile(Keys):

@@ -12,6 +12,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.protocol import validation
+from pareto.protocol.constants import GOODPUT
 from pareto.protocol.errors import UserError
 from pareto.remote.link.profile import Bucket, Direction, Gilbert, Profile
 from pareto.remote.link.trace import Step, Trace
@@ -36,9 +37,9 @@ def test_every_file_loads_under_its_name_and_says_where_it_comes_from() -> None:
     ("name", "out", "back"),
     [
         ("200ms-5mbit", Direction(0.2, 5e6), Direction()),
-        ("lan-1gbit", Direction(1e-4, 1e9), Direction(1e-4, 1e9)),
-        ("wifi", Direction(0.001, 15e6), Direction(0.001, 30e6)),
-        ("5g", Direction(0.0095, 14.7e6), Direction(0.0095, 129.9e6)),
+        ("lan-1gbit", *[Direction(1e-4, 1e9 / (1538 / 1514), overhead_bytes=24)] * 2),
+        ("wifi", Direction(0.001, 15.68e6), Direction(0.001, 31.37e6)),
+        ("5g", Direction(0.0095, 15.37e6), Direction(0.0095, 135.8e6)),
         ("lte", Direction(0.035, 12e6), Direction(0.035, 12e6)),
         ("3g", Direction(0.075, 768e3), Direction(0.075, 1.6e6)),
         ("dsl", Direction(0.025, 384e3), Direction(0.025, 1.5e6)),
@@ -48,6 +49,23 @@ def test_every_file_loads_under_its_name_and_says_where_it_comes_from() -> None:
 def test_what_the_library_says(name: str, out: Direction, back: Direction) -> None:
     """As the sources that the files name."""
     assert load(name) == Profile(name, out, back)
+
+
+@pytest.mark.parametrize(
+    ("name", "out_bps", "back_bps"),
+    [
+        ("lan-1gbit", 941.5e6, 941.5e6),  # 1448 of 1538 bytes
+        ("wifi", 15e6, 30e6),  # what a page sends and receives
+        ("5g", 14.7e6, 129.9e6),  # speed tests
+        *(  # WebPageTest counts packets of IP
+            (name, *(rate * 1448 / 1500 for rate in rates))
+            for name, *rates in (("lte", 12e6, 12e6), ("3g", 768e3, 1.6e6), ("dsl", 384e3, 1.5e6))
+        ),
+    ],
+)
+def test_tcp_carries_what_the_technology_does(name: str, out_bps: float, back_bps: float) -> None:
+    carried = [(way.rate_bps or 0) * GOODPUT for way in load(name).directions]
+    assert carried == pytest.approx([out_bps, back_bps], rel=0.01)
 
 
 def test_the_published_mode_differs_in_its_bucket_alone_and_an_example_has_a_trace() -> None:
@@ -164,6 +182,14 @@ FIVE = Direction(rate_bps=5e6)
             "server_to_edge: {loss: {good_to_bad: 1%, bad_to_good: 20%}}\n",
             Profile("mine", Direction(), Direction(loss=Gilbert(0.01, 0.2))),
         ),
+        (
+            "edge_to_server: {rate: 100mbit, overhead: 24}\nserver_to_edge: {rate: 1mbit, atm: true, overhead: 10b}\n",
+            Profile(
+                "mine",
+                Direction(rate_bps=100e6 / (1538 / 1514), overhead_bytes=24),
+                Direction(rate_bps=1e6 / (32 * 53 / 1514), overhead_bytes=10, atm=True),
+            ),
+        ),
         (LOSSY, Profile("mine", Direction(), Direction(loss=Gilbert(0.01, 0.2, 0.5, 0.001)))),
         ("shaper: netem\nedge_to_server: {rate: 5mbit}\n", Profile("mine", FIVE)),
         (TBF, Profile("mine", FIVE, bucket=Bucket(32768, 0.4))),
@@ -197,6 +223,8 @@ WRONG_FILES = [
     "edge_to_server: {rate: 1mbit, limit: 9kb}\nshaper: netem+tbf\n", "edge_to_server: {}\noffset: 5s\n",
     "offset: 5\nedge_to_server: {trace: traces/up.csv}\n", f"{E}trace: [1]\n",
     f"{E}rate: 1mbit\n  trace: traces/up.csv\n", f"{E}trace: traces/none.csv\n",
+    f"{E}rate: 1mbit\n  overhead: 2kb\n", f"{E}delay: 1ms\n  overhead: 24\n", f"{E}rate: 1mbit\n  atm: much\n",
+    f"{E}overhead: 24\n  trace: traces/up.csv\n", "shaper: netem+tbf\nedge_to_server: {rate: 1mbit, overhead: 24}\n",
 ]  # fmt: skip
 WRONG_TRACES = {
     f"{E}delay: 1ms\n  trace: traces/delays.csv\n": "mine.yaml:3: FOLDER/traces/delays.csv:1: ",

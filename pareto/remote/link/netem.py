@@ -11,10 +11,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from pareto.remote.link.profile import FREE_RATE_BPS, Bucket, Direction, Gilbert
+from pareto.remote.link.offload import too_coarse
+from pareto.remote.link.profile import (
+    CELL_BYTES,
+    CELL_PAYLOAD_BYTES,
+    FREE_RATE_BPS,
+    PACKET_BYTES,
+    Bucket,
+    Direction,
+    Gilbert,
+)
 from pareto.remote.link.trace import MAX_RATE_BPS
 
-PACKET_BYTES = 1514
 TBF_NETEM_LIMIT = 1000  # packets: tc's default, which published experiments have
 
 _TICK_NS = 64  # the kernel's PSCHED_SHIFT is 6
@@ -26,6 +34,7 @@ _SLACK_PACKETS = 20_000  # a few TCP connections with full windows (tcp_wmem's d
 
 # TCA_NETEM_..., NETEM_LOSS_GE, TCA_TBF_PARMS
 _CORR, _REORDER, _CORRUPT, _LOSS, _RATE, _SEED, _GILBERT, _TBF_PARMS = 1, 3, 4, 5, 6, 14, 2, 1
+_CELLS = CELL_PAYLOAD_BYTES, CELL_BYTES - CELL_PAYLOAD_BYTES
 _NESTED = 0x8000
 _TYPE = 0x3FFF  # the bits of an attribute's type that are not flags
 _ETHERNET = 1  # TC_LINKLAYER_ETHERNET: said outright, tbf needs no rate table
@@ -37,9 +46,10 @@ class QdiscError(RuntimeError):
 
 @dataclass(frozen=True)
 class Netem:
-    """netem's fields: ticks of 64 ns, bytes a second (0: not limited), packets, and shares of 2^32 - 1. gilbert: p, r,
-    h (kept in the bad state), k1 (lost in the good state); None: independent losses. seed: 64 bits; kernels before 6.6
-    ignore it and report none, later ones make one up."""
+    """netem's fields: ticks of 64 ns, bytes a second (0: not limited) of what is on the line, packets, and shares of
+    2^32 - 1. overhead_bytes, a packet; atm: whether the line has cells. gilbert: p, r, h (kept in the bad state), k1
+    (lost in the good state); None: independent losses. seed: 64 bits; kernels before 6.6 ignore it and report none,
+    later ones make one up."""
 
     KIND: ClassVar[str] = "netem"
     CHILD: ClassVar[int] = 1
@@ -55,6 +65,8 @@ class Netem:
     reorder: int = 0
     corrupt: int = 0
     seed: int | None = field(default=None, compare=False)
+    overhead_bytes: int = 0
+    atm: bool = False
 
     @classmethod
     def of(cls, direction: Direction, delay_s: float | None = None) -> Netem:
@@ -64,7 +76,7 @@ class Netem:
         delay_s = direction.delay_s if delay_s is None else delay_s
         rate_bps = direction.rate_bps
         in_flight_bytes = (rate_bps or FREE_RATE_BPS) / 8 * (delay_s + direction.jitter_s)
-        rate_bytes = 0 if rate_bps is None else round(rate_bps / 8)
+        rate_bytes = round((direction.line_bps or 0.0) / 8)
         if direction.jitter_s and rate_bps is None:
             # Without a rate netem releases packets by their own times, out of order; with any it keeps a queue.
             rate_bytes = _GREATEST_RATE
@@ -80,6 +92,8 @@ class Netem:
             duplicate=_share(direction.duplicate),
             reorder=_share(direction.reorder),
             corrupt=_share(direction.corrupt),
+            overhead_bytes=direction.overhead_bytes,
+            atm=direction.atm,
         )
 
     @property
@@ -93,16 +107,20 @@ class Netem:
         if self.gilbert is not None:
             p, r, h, k1 = (value / _ALL for value in self.gilbert)
             loss = Gilbert(p, r, 1 - h, k1)
-        return Direction(
+        limited = self.rate_bytes and not ordering_only
+        direction = Direction(
             delay_s=delay_s,
-            rate_bps=None if ordering_only or not self.rate_bytes else self.rate_bytes * 8.0,
+            rate_bps=self.rate_bytes * 8.0 if limited else None,
             jitter_s=jitter_s,
             jitter_correlation=self.jitter_correlation / _ALL if jitter_s else 0.0,
             loss=loss,
             duplicate=self.duplicate / _ALL,
             reorder=self.reorder / _ALL if delay_s else 0.0,
             corrupt=self.corrupt / _ALL,
+            overhead_bytes=self.overhead_bytes,
+            atm=self.atm,
         )
+        return direction.with_line(self.rate_bytes * 8.0) if limited else direction
 
     def options(self) -> bytes:
         # Every attribute, zeros too: those that are not sent keep what they were, except the model of loss.
@@ -112,7 +130,7 @@ class Netem:
             _CORR: _words(self.jitter_correlation, 0, 0),
             _REORDER: _words(self.reorder, 0),
             _CORRUPT: _words(self.corrupt, 0),
-            _RATE: _words(self.rate_bytes, 0, 0, 0),
+            _RATE: _words(self.rate_bytes, self.overhead_bytes, *(_CELLS if self.atm else (0, 0))),
         }
         if self.gilbert is not None:
             attributes[_LOSS | _NESTED] = pack({_GILBERT: _words(*self.gilbert)})
@@ -126,12 +144,16 @@ class Netem:
         delay, limit, loss, _, duplicate, jitter = struct.unpack_from("=6I", options)
         attributes = unpack(options[24:])
         models = unpack(attributes.get(_LOSS, b""))
-        correlation, reorder, corrupt, rate = (
-            struct.unpack_from("=I", attributes[kind])[0] for kind in (_CORR, _REORDER, _CORRUPT, _RATE)
+        correlation, reorder, corrupt = (
+            struct.unpack_from("=I", attributes[kind])[0] for kind in (_CORR, _REORDER, _CORRUPT)
         )
+        rate, overhead, *cells = struct.unpack_from("=4I", attributes[_RATE])
         gilbert = struct.unpack("=4I", models[_GILBERT]) if _GILBERT in models else None
         seed = struct.unpack("=Q", attributes[_SEED])[0] if _SEED in attributes else None
-        netem = cls(delay, limit, jitter, correlation, rate, loss, gilbert, duplicate, reorder, corrupt, seed)
+        netem = cls(
+            *(delay, limit, jitter, correlation, rate, loss, gilbert, duplicate, reorder, corrupt, seed),
+            *(overhead, any(cells)),
+        )
         sent = netem.options()
         as_sent = sent[:24] == options[:24] and unpack(sent[24:]).items() <= attributes.items()
         return netem if as_sent and not set(models) - {_GILBERT} else f"netem with options {options.hex()}"
@@ -197,6 +219,9 @@ Layer = Netem | Tbf | Prio
 
 def layers(direction: Direction, bucket: Bucket | None = None) -> list[Layer]:
     """The chain of qdiscs for a direction without a trace."""
+    if not too_coarse(direction):
+        # A super-packet counts as one: the rate of full packets has the overhead of each in it.
+        direction = replace(direction, overhead_bytes=0, atm=False)
     if bucket is None:
         return [Netem.of(direction)]
     netem = replace(Netem.of(replace(direction, rate_bps=None)), limit_packets=TBF_NETEM_LIMIT)

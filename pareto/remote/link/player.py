@@ -22,8 +22,8 @@ from itertools import pairwise
 from pyroute2.netlink.exceptions import NetlinkError
 
 from pareto.remote.link import netem, qdisc
-from pareto.remote.link.netem import PACKET_BYTES, Layer, Netem, Tbf
-from pareto.remote.link.profile import Direction
+from pareto.remote.link.netem import Layer, Netem, Tbf
+from pareto.remote.link.profile import PACKET_BYTES, Direction
 from pareto.remote.link.qdisc import TrafficControl
 from pareto.remote.link.trace import Trace
 

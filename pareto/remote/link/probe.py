@@ -316,7 +316,7 @@ def on_line_s(profile: Profile, nbytes: int) -> float:
     """Seconds that an idle link takes to put a packet of so many bytes on the line, out and back."""
     if profile.bucket or profile.period_s is not None:
         return 0.0  # a full bucket lets it through; what changes has a range
-    return sum(8 * nbytes / direction.rate_bps for direction in profile.directions if direction.rate_bps)
+    return sum(8 * way.on_line(nbytes) / way.line_bps for way in profile.directions if way.line_bps)
 
 
 def judge_rate(

@@ -33,6 +33,11 @@ _RATE = Bounds(
 )
 RATE = Annotated[float, _RATE]
 SHARE = Annotated[float, Bounds(0, 1, words="is not a share of packets: 0% to 100%")]
+OVERHEAD = Annotated[int, Bounds(0, 1500, unit="bytes")]
+PACKET_BYTES = 1514
+"""A full packet with Ethernet's header, as netem counts it."""
+CELL_PAYLOAD_BYTES, CELL_BYTES = 48, 53
+"""ATM's."""
 BYTES = Annotated[
     int, Bounds(1514, MAX_LIMIT_BYTES, unit="bytes", words="is out of range: one packet (1514b) to 1gib")
 ]
@@ -72,7 +77,8 @@ class Direction:
     line (`rate_bps`), then travels for `delay_s`.
 
     `delay_s` and `jitter_s` in seconds: uniform within delay +- jitter, neighbours correlated by `jitter_correlation`;
-    jitter alone never reorders. `rate_bps` in bit/s on the wire, Ethernet headers included (None: not limited).
+    jitter alone never reorders. `rate_bps` in bit/s on the wire, Ethernet headers included (None: not limited): what it
+    carries of full packets, where the line also takes `overhead_bytes` a packet, or whole cells (`atm`).
     Probabilities from 0 to 1; a reordered packet overtakes all that wait. `limit_bytes` may wait for the line, as in a
     router's buffer, before packets are dropped; `queue_bytes` where that says nothing, as `Profile.with_queues` sets it
     (None: more than TCP sends unasked). `trace` gives rate and delay over time in place of `rate_bps` and `delay_s`.
@@ -91,9 +97,15 @@ class Direction:
     limit_bytes: BYTES | None = None
     trace: Trace | None = None
     queue_bytes: BYTES | None = None
+    overhead_bytes: OVERHEAD = 0
+    atm: bool = False
 
     def __post_init__(self) -> None:
         check(self)
+        if (self.overhead_bytes or self.atm) and self.rate_bps is None:
+            raise UserError(
+                "overhead and atm need a rate: they are bytes that it has to carry; a trace has its own"
+            )
         if self.trace is not None and (self.delay_s or self.rate_bps is not None):
             raise UserError("a trace gives delay and rate: leave both out beside it")
         if self.jitter_s > self.delay_s and not self.trace:
@@ -104,6 +116,25 @@ class Direction:
             raise UserError("reorder needs a delay: without one no packet can be overtaken")
         if self.limit_bytes is not None and not self.limited:
             raise UserError("limit needs a rate: without one nothing waits")
+
+    def on_line(self, nbytes: int, packets: int = 1) -> int:
+        """Bytes that the line carries for packets of so many bytes together, Ethernet headers included."""
+        nbytes += packets * self.overhead_bytes
+        return -(-nbytes // CELL_PAYLOAD_BYTES) * CELL_BYTES if self.atm else nbytes
+
+    def with_line(self, line_bps: float) -> Direction:
+        """The same, whose line carries so many bit/s of all that is on it."""
+        return replace(self, rate_bps=line_bps / self._line_share)
+
+    @property
+    def line_bps(self) -> float | None:
+        """The rate of all that is on the line, in bit/s."""
+        return self.rate_bps and self.rate_bps * self._line_share
+
+    @property
+    def _line_share(self) -> float:
+        """Bytes on the line for each byte of a full packet."""
+        return self.on_line(PACKET_BYTES) / PACKET_BYTES
 
     @property
     def is_passable(self) -> bool:
@@ -186,6 +217,8 @@ class Profile:
                     raise UserError(
                         f"shaper {NETEM_TBF} knows neither trace nor limit: its queue is what fits into latency"
                     )
+                if direction.overhead_bytes or direction.atm:
+                    raise UserError(f"shaper {NETEM_TBF} knows neither overhead nor atm")
 
     @property
     def directions(self) -> tuple[Direction, Direction]:
@@ -282,7 +315,7 @@ def _describe(direction: Direction) -> str:
     delay = units.duration(typical.delay_s) if typical.delay_s else ""
     if direction.jitter_s:
         delay = f"{delay} +-{units.duration(direction.jitter_s)}"
-    rate = units.rate(typical.rate_bps, 3) if typical.rate_bps is not None else ""
+    rate = units.rate(typical.line_bps, 3) if typical.line_bps is not None else ""
     parts = [" at ".join(part for part in (delay, rate) if part)]
     if direction.trace is not None:
         parts.append(f"on average over the {direction.trace.period_s:.4g} s of {direction.trace.name}")
@@ -295,6 +328,10 @@ def _describe(direction: Direction) -> str:
     ):
         if share:
             parts.append(f"{100 * share:.3g}% {what}")
+    if direction.overhead_bytes:
+        parts.append(f"{direction.overhead_bytes} bytes more a packet")
+    if direction.atm:
+        parts.append("in cells of ATM")
     if direction.limit_bytes is not None:
         parts.append(f"a queue of {direction.limit_bytes} bytes")
     return ", ".join(part for part in parts if part)

@@ -64,7 +64,7 @@ class Line:
         self.limit_bytes = direction.waiting_bytes
         self._delay_ns = round(direction.delay_s * 1e9)
         self._jitter = Jitter(direction, random)
-        self._per_byte_ns = 8e9 / direction.rate_bps if direction.rate_bps else 0.0
+        self._per_byte_ns = 8e9 / direction.line_bps if direction.line_bps else 0.0
         self._line_free_ns = 0
         self._waiting: deque[tuple[int, int]] = deque()
         """When each packet in front of the line, the one on it included, has left, and its bytes."""
@@ -286,13 +286,14 @@ class RelayPath:
         now_ns: int,
         overtakes: bool = False,
     ) -> None:
+        line_bytes = self.direction.on_line(wire_bytes, packets)
         if self._queued_bytes + wire_bytes > shape.max_queued_bytes:
             due = FULL
         elif overtakes:
-            shape.pacing.overtaken(now_ns, wire_bytes)
+            shape.pacing.overtaken(now_ns, line_bytes)
             due = now_ns
         else:
-            due = shape.pacing.leave_ns(now_ns, wire_bytes, self._last_due_ns)
+            due = shape.pacing.leave_ns(now_ns, line_bytes, self._last_due_ns)
         if due == FULL:
             self.dropped += packets
             return

@@ -9,6 +9,7 @@ import errno
 import fcntl
 import math
 import os
+import struct
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -78,6 +79,18 @@ def test_there_and_back() -> None:
         assert set(found.direction.to_dict()) == set(direction.to_dict())
         assert found.direction.delay_s == pytest.approx(direction.delay_s, abs=1e-7)
         assert found.direction.mean_loss == pytest.approx(direction.mean_loss, abs=1e-9)
+    for line in ({"overhead_bytes": 24}, {"overhead_bytes": 24, "atm": True}, {"atm": True}):
+        (asked,) = netem.layers(direction := Direction(0.01, 8e6, **line).with_line(8e6))
+        assert asked == Netem.read(asked.options())
+        assert isinstance(asked, Netem)
+        assert (asked.rate_bytes, asked.direction) == (1_000_000, direction), (
+            "the kernel counts what is on the line"
+        )
+        sent = struct.unpack("=4I", unpack(asked.options()[24:])[6])
+        assert sent == (1_000_000, direction.overhead_bytes, *((48, 5) if direction.atm else (0, 0)))
+    # Where super-packets pass, each of which counts as one, the rate has the overhead of each packet in it.
+    (asked,) = netem.layers(Direction(rate_bps=984e6, overhead_bytes=24))
+    assert asked == netem.layers(Direction(rate_bps=984e6))[0]
     attributes = {1: b"abc", 5: b"", 7: pack({2: b"12345678"})}
     packed = pack(attributes)
     assert len(packed) % 4 == 0

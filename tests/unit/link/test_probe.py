@@ -25,6 +25,7 @@ CLEAN = load("none")
 LOSSY = Profile("lossy", Direction(0.05, 10e6, loss=0.1), Direction(0.05))
 SHAKY = Profile("shaky", Direction(0.05, jitter_s=0.02), Direction(0.05, jitter_s=0.01))
 STAIRS = Trace("stairs", 20.0, (Step(0, 0.01, 2e6), Step(10, 0.05, 8e6)))
+GIGABIT = Profile("gigabit", Direction(1e-4, 1e9), Direction(1e-4, 1e9))
 CHANGING = Profile("stairs", Direction(trace=STAIRS))
 
 
@@ -34,7 +35,7 @@ def test_what_is_said_of_a_reading_that_is_off(snapshot: SnapshotAssertion) -> N
     for asked, *reading in (
         *((SLOW, rtt_s, 4.78e6, None) for rtt_s in (0.231, 0.0002, None)),
         *((SLOW, 0.2, out_bps, None) for out_bps in (900e6, 4.0e6, None)),
-        (load("wifi"), 0.002, 15e6 * GOODPUT, 100e6),
+        (Profile("home", Direction(0.001, 15e6), Direction(0.001, 30e6)), 0.002, 15e6 * GOODPUT, 100e6),
         (CLEAN, 0.003, None, None),
         (SHAKY, 0.145, None, None),
     ):
@@ -60,6 +61,8 @@ def test_what_is_said_of_a_reading_that_is_off(snapshot: SnapshotAssertion) -> N
     needed_s = 0.050 + 83 * 8 / 384e3 + 83 * 8 / 1.5e6
     assert judge(dsl, Reading(needed_s, *rates, ping_bytes=83)) == ""
     assert judge(dsl, Reading(needed_s, *rates, ping_bytes=0)) != ""
+    cells = Direction(0.025, 384e3, overhead_bytes=20, atm=True)
+    assert probe.on_line_s(Profile("dsl", cells.with_line(384e3)), 83) == pytest.approx(3 * 53 * 8 / 384e3)
     assert probe.on_line_s(Profile("tbf", Direction(0.05, 384e3), bucket=Bucket()), 83) == 0.0
 
 
@@ -71,7 +74,7 @@ def test_a_rate_3_percent_off_is_a_fault() -> None:
     for asked, rtt_s, out_bps, off in (
         (load("10ms-20mbit"), 0.010331739, 19125760.67, []),
         (load("10ms-20mbit"), 0.010280763, 18554075.22, ["rate"]),
-        (load("lan-1gbit"), 0.001100611, 928266306.91, ["RTT", "rate"]),
+        (GIGABIT, 0.001100611, 928266306.91, ["RTT", "rate"]),
         *((TWENTY, rtt_s, None, ["RTT"]) for rtt_s in (0.019281237, 0.021299317)),
     ):
         said = judge(asked, Reading(rtt_s, out_bps, 956221634.18, ping_bytes=83))
@@ -266,7 +269,7 @@ def test_a_line_without_a_limit_gets_the_usual_queue() -> None:
         ("200ms-5mbit", 262_144, None),  # 2 BDP are 250 kB, and home uplinks have as much
         ("satellite", 1_625_000, 8_125_000),  # 2 BDP
         ("10ms-100mbit", 262_144, None),
-        ("lan-1gbit", 1_500_000, 1_500_000),  # 12 ms
+        ("lan-1gbit", 1_476_592, 1_476_592),  # 12 ms
         ("200ms-5mbit-tbf", None, None),  # the bucket's latency says it
         ("none", None, None),
     ):
@@ -285,8 +288,22 @@ def test_a_line_without_a_limit_gets_the_usual_queue() -> None:
 def test_everything_that_is_asked_is_said(snapshot: SnapshotAssertion) -> None:
     shares = {"loss": 0.015, "duplicate": 0.001, "reorder": 0.02, "corrupt": 0.0001}
     out = Direction(0.2, 2.5e6, 0.01, **shares, limit_bytes=65536)  # type: ignore[arg-type]
-    words = describe(Profile("x", out, Direction(0.03, loss=Gilbert(0.01, 0.19))))
-    for figure in ("200 ms", "10 ms", "2.5 Mbit/s", "1.5%", "0.1%", "2%", "0.01%", "65536", "30 ms", "5%"):
+    back = Direction(0.03, 8e6, loss=Gilbert(0.01, 0.19), overhead_bytes=10, atm=True).with_line(8e6)
+    words = describe(Profile("x", out, back))
+    for figure in (
+        "200 ms",
+        "10 ms",
+        "2.5 Mbit/s",
+        "1.5%",
+        "0.1%",
+        "2%",
+        "0.01%",
+        "65536",
+        "30 ms",
+        "5%",
+        "8 Mbit/s",
+        "10 bytes",
+    ):
         assert figure in words
     assert words == snapshot
 

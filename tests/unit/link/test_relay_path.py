@@ -237,6 +237,20 @@ def test_a_shorter_delay_does_not_overtake() -> None:
     assert (path.packets, path.bytes, list(path.late_ns)) == (2, 3000, [MS])
 
 
+@pytest.mark.parametrize(
+    ("line", "takes_us"),
+    [({"overhead_bytes": 24}, 1024 + 3 * 1024), ({"atm": True}, 21 * 53 + 63 * 53), ({}, 1000 + 3000)],
+)
+def test_the_line_carries_more_than_the_frames(line: dict[str, Any], takes_us: int) -> None:
+    """At 8 Mbit/s a byte takes a microsecond: of each of a super-packet's packets, of each cell."""
+    path = path_of(Direction(rate_bps=1.0e6, **line).with_line(8e6))
+    path.accept(FRAME, 1, 1000, 0)
+    path.accept(FRAME, 3, 3000, 0)
+    assert dues(path)[-1] == pytest.approx(1000 * takes_us, abs=2)
+    path.left(0)
+    assert path.bytes == 1000, "as the interface counts"
+
+
 def numbered(number: int) -> bytes:
     """A frame with the number in its last four bytes."""
     return bytes(VNET_HEADER.size + 60) + number.to_bytes(4, "big")
