@@ -85,6 +85,8 @@ def test_every_field_as_another_reader_sees_it(control: qdisc.TrafficControl) ->
         Direction(0.05, jitter_s=0.05),
         Direction(60.0, 1e3),
         Direction(2.5, jitter_s=2.1),
+        Direction(0.01, 8e6, overhead_bytes=24).with_line(8e6),
+        Direction(0.01, 8e6, overhead_bytes=10, atm=True).with_line(8e6),
     ],
 )
 def test_what_is_asked_is_read_back(control: qdisc.TrafficControl, direction: Direction) -> None:
