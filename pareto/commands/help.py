@@ -29,6 +29,7 @@ _VALUES = {
     "backend": "tcp tcp:4 rpc rpc:basic",
     "secure": "none tls",
     "codec": "none fp16 int8 uint4 zstd lz4 blosc2 int8+lz4",
+    "codec_back": "none zstd lz4 blosc2",
     "engine": "eager compile onnx",
     "allocator": "tuned default",
     "granularity": "block op",

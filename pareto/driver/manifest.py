@@ -188,9 +188,8 @@ def resumed_sweep(folder: Path, options: Mapping[str, Any]) -> Sweep:
         wanted = canonical(wanted)
     except UserError as error:
         raise UserError(str(error) if "model" in options else f"{source}: {error}") from None
-    said = {*options, *(("backend",) if "secure" in options else ())} - {
-        *ENDING
-    }  # which is written out there
+    # These are written out there.
+    said = {*options, *(into for name, into in _WRITTEN_OUT.items() if name in options)} - {*ENDING}
     for name in filter(said.__contains__, OPTIONS):
         then, now = (_comparable(name, _value(sweep, name)) for sweep in (recorded, wanted))
         if then != now:
@@ -204,6 +203,9 @@ def resumed_sweep(folder: Path, options: Mapping[str, Any]) -> Sweep:
         return check_sweep(whole)
     except UserError as error:
         raise UserError(f"{source}: {error}") from None
+
+
+_WRITTEN_OUT = {"secure": "backend", "codec_back": "codec"}
 
 
 def _value(sweep: Sweep, name: str) -> Any:

@@ -184,7 +184,8 @@ def _prepare(
         what = f"{images} images for {model.name} at batch size {batch_size} are, with its answers,"
         _check_room(images * (input_bytes + result_bytes), what, "fewer --images, or a smaller --batch-size")
     data, inputs, compute_s, qualities = {}, {}, float("inf"), {}
-    computed = [codec for codec in sweep.coding if codec.names and not codec.file]
+    ways_out = list(dict.fromkeys(codec.out for codec in sweep.coding))
+    computed = [codec for codec in ways_out if codec.names and not codec.file]
     codecs = own.bound(computed, _cuts(model, splits), sweep.seed)
     shares: Mapping[str, tuple[float, ...]] = {}
     codec_s: Mapping[str, tuple[tuple[float, float], ...]] = {}
@@ -194,7 +195,7 @@ def _prepare(
     built_by = [engines.parse(text) for text in sweep.engines]
     calibration: dict[int, Mapping[codec_results.Built, Ranges]] = {}
     changing = any(engine.differs for engine in built_by)
-    through = [*codecs, *(codec for codec in sweep.coding if changing and not codec.names)]
+    through = [*codecs, *(codec for codec in ways_out if changing and not codec.names)]
     for batch_size in sweep.batch_sizes:
         tensors, batch_s = _answered(model, fed, batch_size)
         compute_s = min(compute_s, batch_s / batch_size)

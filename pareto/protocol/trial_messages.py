@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from pareto.protocol.messages import (
@@ -113,11 +113,17 @@ class TcpConnection:
 @dataclass
 class Coded(Columns):
     """The work of a host's codec for each request of all phases, in order: the latency phase's come first. decode_s:
-    on what came, or on a request's file; encode_s: on what it sent, of `wire_bytes`."""
+    on what came, or on a request's file; encode_s: on what it sent, of `wire_bytes`: the last host the result, if that
+    is encoded at all. result_s: of the edge, on the result; 0 if left out."""
 
     decode_s: Annotated[list[Seconds], Bounds(1, MAX_REQUESTS)]
     encode_s: list[Seconds]
     wire_bytes: list[Count]
+    result_s: list[Seconds] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.result_s = self.result_s or [0.0] * len(self.decode_s)
+        super().__post_init__()
 
 
 @dataclass(kw_only=True)

@@ -250,6 +250,12 @@ def _of_codecs(sweep: Sweep) -> Iterator[str]:
             yield f"--codec {codec.text} needs the package {missing}: install requirements.txt"
         if codec.own is not None and not Path(codec.own.file).is_file():
             yield f"--codec {codec.typed}: there is no file {codec.own.file}"
+        for is_used, without in ((sweep.search, "--search"), (sweep.simulated, f"--testbed {sweep.testbed}")):
+            if codec.back and is_used:
+                yield (
+                    f"--codec-back {codec.back.text} cannot be given with {without}, which does not know how small "
+                    "results become"
+                )
         if codec.own is not None and sweep.simulated:
             yield (
                 f"--codec {codec.typed}: a simulated testbed computes nothing, so a codec of your own cannot be known: "

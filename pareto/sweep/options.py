@@ -213,6 +213,11 @@ _OPTIONS = (
         name="codec",
     ),
     _what(
+        "codec_back",
+        "What results go through on their way back, with commas, after each codec: none, zstd, lz4, blosc2.",
+        ("none",),
+    ),
+    _what(
         "engines",
         "What runs the stages, with commas: eager,compile,onnx; or for each host: edge=onnx,server=compile.",
         ("eager",),

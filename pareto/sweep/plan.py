@@ -12,7 +12,7 @@ from pareto.protocol.constants import BURST
 from pareto.protocol.errors import UserError
 from pareto.protocol.pace import alone_s, in_bursts, in_flight, one_by_one
 from pareto.protocol.trial_messages import Arrivals
-from pareto.remote.codecs.registry import NONE
+from pareto.remote.codecs.registry import NONE, ways
 from pareto.remote.link import probe
 from pareto.remote.link.profile import Profile
 from pareto.remote.link.units import nbytes
@@ -90,18 +90,18 @@ class ModelFacts:
         return frozenset(dtype for cut in cuts if cut < self.last for dtype in known[cut])
 
     def accuracy_of(self, cell: Cell) -> float:
-        return self.accuracy.get((cell.batch_size, cell.codec, cell.engine, cell.cuts), 1.0)
+        return self.accuracy.get((cell.batch_size, ways(cell.codec)[0], cell.engine, cell.cuts), 1.0)
 
     def coding_s(self, cut: int, codec: str) -> tuple[float, float]:
         """A codec's seconds at a point: encoding, decoding; 0 where they are not known."""
-        of_points = self.codec_s.get(codec, ())
+        of_points = self.codec_s.get(ways(codec)[0], ())
         return of_points[cut] if cut < len(of_points) else (0.0, 0.0)
 
     def wire_bytes(self, cut: int, codec: str, images: int = 1) -> float | None:
         """The bytes that a codec sends of images' payload at a point, as far as known; None without a codec."""
         if codec == NONE:
             return None
-        shares = self.wire_shares.get(codec)
+        shares = self.wire_shares.get(ways(codec)[0])
         return self.points[cut][1] * (shares[cut] if shares else 1.0) * images
 
 
@@ -199,7 +199,7 @@ def _codecs(sweep: Sweep, model: ModelFacts, cuts: Sequence[int]) -> dict[str, t
     dtypes = model.crossing(cuts)
     meant: dict[str, tuple[str, ...]] = {}
     for codec in sweep.coding:
-        unfit: frozenset[int] = model.unfit.get(codec.text, frozenset())
+        unfit: frozenset[int] = model.unfit.get(codec.out.text, frozenset())
         if codec.fits(cuts, model.last) and unfit.isdisjoint(cuts):
             at_work = codec.at(dtypes).text
             meant[at_work] = (*meant.get(at_work, ()), codec.text)
@@ -238,13 +238,16 @@ def of_links(
     cell: Cell, models: Models, networks: Networks, tolerance: probe.Tolerance
 ) -> tuple[float, float]:
     """The least seconds of a request, and the most images/s, that the links allow whatever the hosts take: as good as
-    their probes tolerate, at their best moment. Through a codec payloads have no bytes: what it makes of other data
-    than the first is not known."""
+    their probes tolerate, at their best moment. Through a codec payloads, and results, have no bytes: what it makes of
+    other data than the first is not known."""
     network = networks[cell.netem]
     whole = [(0.0, each.period_s or 0.0) for each in network]
     crossed = crossings(cell, models[cell.model], network, seen=whole)
-    if cell.codec != NONE:
+    out, back = ways(cell.codec)
+    if out != NONE:
         crossed = [replace(each, wire_bytes=0.0) for each in crossed]
+    if back:
+        crossed = [replace(each, result_bytes=0) for each in crossed]
     delays_s = sum(max(0.0, each.delays_s - tolerance.rtt_s(each.profile.rtt_s)) for each in crossed)
     carried_s = sum(each.least_s - each.delays_s for each in crossed) / (1 + tolerance.rate_fraction)
     busy_s = max((seconds for each in crossed for seconds in each.occupied_s), default=0.0)

@@ -151,6 +151,7 @@ class Sweep(BaseModel):
     phase: Annotated[float | None, quantity(units.duration_s)] = _option("phase", ge=0.1, le=600)
     batch_sizes: Numbers = _option("batch_size")
     codecs: Annotated[_Texts, AfterValidator(_codecs)] = _option("codec")
+    codec_back: Names = _option("codec_back")
     engines: Annotated[_Texts, AfterValidator(engine_registry.listed)] = _option("engine")
     allocators: Annotated[_Texts, AfterValidator(Allocator.listed)] = _option("allocator")
     depths: Annotated[_Texts, BeforeValidator(_selectors), AfterValidator(_depths)] = _option("in_flight")
@@ -305,7 +306,8 @@ class Sweep(BaseModel):
 
 def parse_sweep(fields: Mapping[str, Any], source: str = "") -> Sweep:
     """A sweep from options' names and values, each of which is one that the option takes; `secure` is written out in
-    the backends. source: of the values, for messages; empty for the command line. Raises UserError."""
+    the backends, `codec_back` in the codecs. source: of the values, for messages; empty for the command line. Raises
+    UserError."""
     where, in_the_clear = f"{source}: " if source else "", OPTIONS["secure"].default
     try:
         sweep = Sweep.model_validate(fields)
@@ -317,6 +319,9 @@ def parse_sweep(fields: Mapping[str, Any], source: str = "") -> Sweep:
         except UserError as error:
             raise UserError(f"{where}{error}") from None
         sweep = sweep.model_copy(update={"loads": _each_once(loads), "every": None})
+    if sweep.codec_back != OPTIONS["codec_back"].default:
+        both = _with_ways_back(sweep, where)
+        sweep = sweep.model_copy(update={"codecs": both, "codec_back": OPTIONS["codec_back"].default})
     if sweep.alone:
         if sweep.backends not in (OPTIONS["backend"].default, WITHOUT_LINK) or sweep.secure != in_the_clear:
             only = f"{where}--{sweep.alone}-only: nothing crosses a link"
@@ -325,6 +330,18 @@ def parse_sweep(fields: Mapping[str, Any], source: str = "") -> Sweep:
     if sweep.secure == in_the_clear:
         return sweep
     return sweep.model_copy(update={"backends": _secured(sweep, where), "secure": in_the_clear})
+
+
+def _with_ways_back(sweep: Sweep, where: str) -> tuple[str, ...]:
+    """The codecs, each with every one that results go through. Raises UserError, which begins with `where`."""
+    try:
+        backs = [codec_registry.parse_back(text) for text in sweep.codec_back]
+    except ValueError as error:
+        raise UserError(f"{where}--codec-back: {error}") from None
+    if told := next((codec.typed for codec in sweep.coding if codec.back), None):
+        raise UserError(f"{where}--codec-back: codec {told} already says what results go through")
+    slashed = [f"{codec_registry.BACK}{back}" if back else "" for back in backs]
+    return _each_once(tuple(codec.typed + back for codec in sweep.coding for back in slashed))
 
 
 def _secured(sweep: Sweep, where: str) -> tuple[str, ...]:

@@ -31,8 +31,14 @@ class CodecWork:
 
     @cached_property
     def least_s(self) -> dict[str, float]:
-        """By role, what its codec takes for a request: the median of one phase, the lesser of both."""
+        """By role, what its codec takes for a request, but for the result: the median of one phase, the lesser of
+        both."""
         return {role: self._least_s(_both_s(coded)) for role, coded in self.hosts.items()}
+
+    @cached_property
+    def least_result_s(self) -> float:
+        """The same of decoding the result; 0 where it comes as it is."""
+        return sum(self._least_s(coded.result_s) for coded in self.hosts.values())
 
     def least_apart_s(self, role: str) -> tuple[float, float]:
         """The same of a host that has a codec: decoding, encoding."""
@@ -44,7 +50,7 @@ class CodecWork:
 
     def times_s(self, name: str) -> list[float]:
         """Seconds of all hosts together for each request. name: `encode_s` or `decode_s`."""
-        columns = (getattr(coded, name) for coded in self.hosts.values())
+        columns = (_each_s(coded, name) for coded in self.hosts.values())
         return [sum(each) for each in zip(*columns, strict=True)]
 
     def _median(self, each: Sequence[float]) -> float | None:
@@ -58,6 +64,13 @@ class CodecWork:
     def each_wire_bytes(self, role: str) -> list[float]:
         """The bytes that a host sends of each request's payload in the latency phase; empty without a codec."""
         return [*map(float, self.hosts[role].wire_bytes[: self.first])] if role in self.hosts else []
+
+    @property
+    def results(self) -> tuple[str, list[int]]:
+        """The last host that has a codec, and the bytes of each result that it encoded; empty where it did not."""
+        role = next(reversed(list(self.hosts)), "")
+        sent = self.hosts[role].wire_bytes if len(self.hosts) > 1 else []
+        return (role, sent) if any(sent) else ("", [])
 
     def least_wire_bytes(self, role: str) -> float | None:
         """The least that a host sends in both phases, for a bound; None without a codec."""
@@ -78,7 +91,8 @@ class CodecWork:
 
     def stage_columns(self, role: str, *, sends: bool) -> Row:
         """The columns of a host in stages.csv. sends: whether it sends anything on."""
-        times = {name: self._median(getattr(self.hosts.get(role), name, ())) for name in TIMES}
+        coded = self.hosts.get(role)
+        times = {name: self._median(_each_s(coded, name) if coded else ()) for name in TIMES}
         return {**times, "wire_bytes": self.wire_bytes(role) if sends else None}
 
     def request_columns(self, edge: str, requests: slice) -> dict[str, list[Any]]:
@@ -87,6 +101,12 @@ class CodecWork:
             return {}
         times: dict[str, list[Any]] = {name: self.times_s(name)[requests] for name in TIMES}
         return {**times, "wire_bytes": list(self.hosts[edge].wire_bytes[requests])}
+
+
+def _each_s(coded: Coded, name: str) -> list[float]:
+    """Seconds of one host for each request, of decoding also that of the result. name: `encode_s` or `decode_s`."""
+    columns = (coded.encode_s,) if name == "encode_s" else (coded.decode_s, coded.result_s)
+    return [sum(each) for each in zip(*columns, strict=True)]
 
 
 def _both_s(coded: Coded) -> list[float]:
@@ -127,17 +147,19 @@ def sent_bytes(usage: Usage, payload_bytes: int) -> int:
     return payload_bytes if usage.coded is None else sum(usage.coded.wire_bytes)
 
 
-def too_many_bytes(role: str, usage: Usage, requests: int, warm_ups: int = 0) -> Iterator[str]:
-    """A fault, in words: a codec that says it sends less than it does would win by a lie. warm_ups: requests before
-    those that are timed, which the interface counted too."""
-    if usage.coded is None or usage.sent_bytes is None:
+def too_many_bytes(
+    what: str, counted: int | None, each: Sequence[int], warm_ups: int = 0, retransmits: int | None = 0
+) -> Iterator[str]:
+    """A fault, in words: a codec that says it sends less than it does would win by a lie. what: interface and verb.
+    counted: bytes there. each: by the codec, of each request; nothing is known where there are none. warm_ups: requests
+    before those that are timed, which the interface counted too."""
+    if counted is None or not each:
         return
-    sent = sum(usage.coded.wire_bytes) + warm_ups * max(usage.coded.wire_bytes, default=0)
-    requests += warm_ups
-    again = PACKET_BYTES * max(0, usage.retransmits or 0)
+    sent, requests = sum(each) + warm_ups * max(each), len(each) + warm_ups
+    again = PACKET_BYTES * max(0, retransmits or 0)
     most = MORE_SENT * sent + MORE_A_REQUEST_BYTES * requests + again + MORE_BYTES
-    if usage.sent_bytes > most:
+    if counted > most:
         yield (
-            f"the {role}'s data interface sent {usage.sent_bytes} bytes, {requests} requests of the codec "
+            f"the {what} {counted} bytes, {requests} requests of the codec "
             f"need {sent}: more crossed than it says, or something else used the link"
         )

@@ -213,10 +213,11 @@ def _bytes_faults(result: TrialResult, crossings: Sequence[Crossing]) -> Iterato
     """Each data interface must have carried what the requests claim to have sent and received."""
     phases = result.edge.requests
     requests = len(phases.latency.started_s) + phases.made + phases.served
+    _, results = result.codecs.results
     for (role, host), crossing in zip(result.hosts.items(), crossings, strict=False):
         for verb, needed, counted in (
             ("sent", sent_bytes(host.usage, requests * crossing.payload_bytes), host.usage.sent_bytes),
-            ("received", requests * crossing.result_bytes, host.usage.received_bytes),
+            ("received", sum(results) or requests * crossing.result_bytes, host.usage.received_bytes),
         ):
             if counted is None or counted < needed:
                 yield f"the {role}'s data interface {verb} {counted} bytes, {requests} requests need {needed}"
@@ -224,7 +225,12 @@ def _bytes_faults(result: TrialResult, crossings: Sequence[Crossing]) -> Iterato
         else:
             # Later hosts count from when they got their stage on, the first one after the warm-up.
             warm_ups = 0 if host.usage is result.edge else result.warm_ups
-            yield from too_many_bytes(role, host.usage, requests, warm_ups)
+            what, usage = f"{role}'s data interface", host.usage
+            sent = usage.coded.wire_bytes if usage.coded else ()
+            yield from too_many_bytes(f"{what} sent", usage.sent_bytes, sent, warm_ups, usage.retransmits)
+            yield from too_many_bytes(
+                f"{what} received", usage.received_bytes, results, warm_ups, result.retransmits
+            )
 
 
 def output_faults(report: TrialReport | WrongOutput) -> Iterator[str]:

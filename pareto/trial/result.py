@@ -95,10 +95,12 @@ class TrialResult:
     def crossed(self, crossings: Sequence[Crossing]) -> list[Crossing]:
         """The crossings with what was sent over each link: the least that holds in both phases, for a bound."""
         sent = [self.codecs.least_wire_bytes(role) for role in self.hosts]
-        return [
+        crossed = [
             crossing if wire_bytes is None else replace(crossing, wire_bytes=wire_bytes)
             for crossing, wire_bytes in zip(crossings, sent, strict=False)
         ]
+        least = self.codecs.least_wire_bytes(self.codecs.results[0])
+        return crossed if least is None else [replace(each, result_bytes=int(least)) for each in crossed]
 
     @cached_property
     def best_s(self) -> dict[str, float]:
@@ -114,6 +116,8 @@ class TrialResult:
                 once = max(decode_s, once + encode_s)
             else:
                 once += self.codecs.least_s.get(role, 0.0)
+            if role == first:  # another thread decodes results
+                once = max(once, self.codecs.least_result_s)
             best[role] = min(once, math.inf if steady is None else steady)
         return best
 
@@ -127,7 +131,8 @@ class TrialResult:
     def work_s(self) -> float:
         """Seconds that all hosts compute for a request, for its bound: as in the trial, or alone where that is less."""
         alone = [self.hosts[role].baseline_s or median for role, median in self.compute_s.items()]
-        return min(self.edge.work_s, sum(alone) + sum(self.codecs.least_s.values()))
+        coding_s = sum(self.codecs.least_s.values()) + self.codecs.least_result_s
+        return min(self.edge.work_s, sum(alone) + coding_s)
 
     @cached_property
     def networks_s(self) -> list[float]:

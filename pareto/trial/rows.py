@@ -100,7 +100,7 @@ def trial_row(
         probed=probed, idle_s=idle_s,
         bound_s=min(bound_s, probed_bound_s), bound_ips=max(bound_ips, probed_bound_ips),
     )]  # fmt: skip
-    told, load = verdict(found), report.requests.load
+    told, load, (last, _) = verdict(found), report.requests.load, result.codecs.results
     readings = [[each.reading for each in before_after] for before_after in probes.values()]
     rtts = [_mean(reading.rtt_s for reading in of_link) for of_link in readings]
     rates = [_mean(reading.rate_bps for reading in of_link) for of_link in readings]
@@ -110,6 +110,9 @@ def trial_row(
         **told,
         **(load_columns(load, cell.batch_size, slo, told["status"], confined=confined) if load else {}),
         "wire_bytes": report.payload_bytes if (sent := result.codecs.wire_bytes(EDGE)) is None else sent,
+        "result_bytes": report.result_bytes
+        if (back := result.codecs.wire_bytes(last)) is None
+        else round(back),
         **({} if [*output_faults(report)] else result.quality),
         **result.codecs.trial_columns(),
         "serialize_s": report.serialize_s if crossings else None,

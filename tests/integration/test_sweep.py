@@ -91,10 +91,11 @@ CUT, WHOLE = "2+4", f"{LAST}+{LAST}"
 """Two tensors cross each link, or nothing."""
 DELAYS_S = {"edge-middle1": 0.002, "middle1-server": 0.005}
 BACKENDS = ("tcp:4", "rpc")
-CODECS = ("none", "int8+zstd:3")
+CODECS = ("none", "int8+zstd:3/lz4")
 MIXED = "server=onnx:int8"
 ENGINES = ("eager", MIXED)
 ROUNDS = "12"
+RESULT_BYTES = "12"
 PAYLOAD_BYTES = 2 * 32 * 16 * 16 * 4
 CELLS = {
     *((CUT, backend, codec, engine) for backend in BACKENDS for codec in CODECS for engine in ENGINES),
@@ -249,6 +250,7 @@ def test_each_cell_is_measured_once_a_round_is_proven_and_never_early(told: Told
         payload, wire = float(row["payload_bytes"]), float(row["wire_bytes"])
         assert payload == PAYLOAD_BYTES
         assert wire == payload if row["codec"] == "none" else wire < payload / 4
+        assert (row["result_bytes"] == RESULT_BYTES) == (row["codec"] == "none")
         assert (row["encode_s"] == row["decode_s"] == "") == (row["codec"] == "none")
         is_exact = (row["codec"], row["engine"]) == ("none", "eager")
         assert float(row["output_error"]) == 0 if is_exact else 0 < float(row["output_error"]) < 0.2

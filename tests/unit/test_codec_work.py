@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from pareto.protocol.trial_messages import Coded
 from pareto.trial.codec_work import CodecWork, too_many_bytes
-from tests.unit.reported import result_of
-from tests.unit.test_trial import USAGE, report
 
 WORK = CodecWork(
     {
@@ -44,16 +40,33 @@ def test_without_a_codec_nothing_is_said() -> None:
     assert NONE.alone([1.0, 2.0]) == [1.0, 2.0]
     assert set(NONE.stage_columns("edge", sends=True).values()) == {None}
     assert NONE.wire_bytes("edge") is NONE.least_wire_bytes("edge") is None
-    usage = result_of({"edge": report(), "server": USAGE}).hosts["server"].usage
-    assert not list(too_many_bytes("server", usage, 12))
+    assert not list(too_many_bytes("server's data interface sent", 10**9, []))
 
 
 def test_requests_of_the_warm_up_have_crossed_a_later_hosts_link_too() -> None:
     """It counts from when it got its stage on: 27 requests, of which 17 are timed."""
-    wire = [12_500] * 17
-    coded = Coded([0.001] * 17, [0.001] * 17, wire)
-    server = result_of({"edge": report(), "server": USAGE}).hosts["server"].usage
-    usage = replace(server, coded=coded, sent_bytes=27 * 13_200 + 30_000, retransmits=0)
-    assert list(too_many_bytes("middle1", usage, 17))
-    assert not list(too_many_bytes("middle1", usage, 17, warm_ups=10))
-    assert list(too_many_bytes("middle1", replace(usage, sent_bytes=27 * 4 * 12_500), 17, warm_ups=10))
+    wire, sent_bytes = [12_500] * 17, 27 * 13_200 + 30_000
+    assert list(too_many_bytes("middle1", sent_bytes, wire))
+    assert not list(too_many_bytes("middle1", sent_bytes, wire, warm_ups=10))
+    assert list(too_many_bytes("middle1", 27 * 4 * 12_500, wire, warm_ups=10))
+
+
+def test_a_result_that_comes_back_encoded_counts_apart() -> None:
+    """The last host encodes it, the edge decodes it, in a thread of its own: a request's latency has it, no step of
+    the edge's has both."""
+    assert WORK.results == ("", [])
+    back = CodecWork(
+        {
+            "edge": Coded([0.0] * 6, [0.002] * 6, [100] * 6, [0.01, 0.02, 0.03] * 2),
+            "server": Coded([0.001] * 6, [0.004] * 6, [70, 80, 90] * 2),
+        },
+        first=3,
+        closed=6,
+    )
+    assert back.results == ("server", [70, 80, 90] * 2)
+    assert (back.wire_bytes("server"), back.least_wire_bytes("server")) == (80, 80)
+    assert back.times_s("decode_s")[:3] == pytest.approx([0.011, 0.021, 0.031])
+    assert back.stage_columns("edge", sends=True)["decode_s"] == pytest.approx(0.02)
+    assert back.least_s == pytest.approx({"edge": 0.002, "server": 0.005})
+    assert back.least_result_s == pytest.approx(0.02)
+    assert back.alone([1.0, 1.0, 1.0]) == pytest.approx([0.983, 0.973, 0.963])

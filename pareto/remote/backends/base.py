@@ -77,13 +77,15 @@ class Reply(NamedTuple):
     """A result, and what the later hosts' own clocks say about it.
 
     stages_s: how long each stage computed, in the order of the chain. serialize_s: how long threads computed to turn
-    tensors into bytes; for rpc, whose answer is serialized after it is made, those of requests only.
+    tensors into bytes; for rpc, whose answer is serialized after it is made, those of requests only. decode_s: how long
+    it took here to decode a result that came encoded.
     """
 
     request_id: int
     tensors: Tensors
     stages_s: tuple[float, ...]
     serialize_s: float
+    decode_s: float = 0.0
 
 
 def check_order(reply: Reply, number: int) -> None:

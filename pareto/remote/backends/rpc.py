@@ -174,7 +174,7 @@ class RpcServer:
             return
 
         def answer(result: Tensors, stages_s: tuple[float, ...], serialize_s: float) -> None:
-            answered.set_result((result, stages_s, serialize_s))
+            answered.set_result((_alone(result), stages_s, serialize_s))
 
         def fail(text: str) -> None:
             if not answered.done():

@@ -3,7 +3,8 @@
 A codec is written as steps joined by `+`: at most one that gives numbers fewer bits, then at most one that compresses
 bytes, as in `fp16`, `int8:channel`, `zstd:3`, `int8+zstd`; or one alone that makes pictures of images, as `jpeg:90`.
 A user's own comes before both: `path/to/file.py:Bottleneck+zstd`. One codec has one text: `zstd` is `zstd:3`, and the
-user's own has its class's name. This module needs no torch: a request is checked with it.
+user's own has its class's name. What results go through on their way back stands behind a slash, as in `int8/lz4`. This
+module needs no torch: a request is checked with it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from pareto.remote.codecs.base import Step
 
 NONE = "none"
-JOINS, SEPARATOR = "+", ":"
+JOINS, SEPARATOR, BACK = "+", ":", "/"
 BLOSC2_CODECS = ("blosclz", "lz4", "lz4hc", "zlib", "zstd")
 BLOSC2_FILTERS = ("shuffle", "bitshuffle", "noshuffle")
 
@@ -93,13 +94,25 @@ class Own(NamedTuple):
 
 @dataclass(frozen=True)
 class Codec:
-    """A way to code payloads. text: its canonical name. It has no state but its steps, which one thread uses. own: the
-    user's own step. made: that step by point, or at point 0 what reads files. cut: see `for_cut`."""
+    """A way to code payloads, and results on their way back. text: its canonical name. It has no state but its steps,
+    which one thread uses. own: the user's own step. made: that step by point, or at point 0 what reads files. cut: see
+    `for_cut`. All but `text`, `typed` and `back` is of payloads alone."""
 
     text: str
     own: Own | None = None
     cut: int | None = None
     made: Mapping[int, Step] | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def out(self) -> Codec:
+        """The codec without what results go through."""
+        return replace(self, text=ways(self.text)[0])
+
+    @cached_property
+    def back(self) -> Codec | None:
+        """The codec of results on their way back; None where they go as they are."""
+        _, back = ways(self.text)
+        return Codec(back) if back else None
 
     @property
     def behind(self) -> str:
@@ -122,7 +135,8 @@ class Codec:
     @property
     def names(self) -> tuple[tuple[str, str], ...]:
         """Name and variant of each step; empty for `none`."""
-        steps = self.text.split(JOINS) if self.text != NONE else []
+        text, _ = ways(self.text)
+        steps = text.split(JOINS) if text != NONE else []
         return tuple((name, variant) for name, _, variant in (step.partition(SEPARATOR) for step in steps))
 
     @property
@@ -138,10 +152,11 @@ class Codec:
     def at(self, dtypes: Collection[str]) -> Codec:
         """The codec without its steps that change no tensor of these dtypes, those of all that crosses; `none` where
         nothing does. All steps stay behind a user's own, which makes its own dtypes."""
-        if self.own is not None:
-            return self if dtypes else Codec(NONE)
         crossing = frozenset(dtypes)
-        return self._of(each for each in self.names if crossing & (self._entry(each[0]).changes or crossing))
+        if self.own is not None or not crossing:
+            return self if crossing else Codec(NONE)
+        kept = self._of(each for each in self.names if crossing & (self._entry(each[0]).changes or crossing))
+        return replace(kept, text=kept.text + self.text[len(ways(self.text)[0]) :])
 
     def _of(self, steps: Iterable[tuple[str, str]]) -> Codec:
         return replace(self, text=JOINS.join(SEPARATOR.join(filter(None, step)) for step in steps) or NONE)
@@ -149,7 +164,7 @@ class Codec:
     @property
     def file(self) -> bool:
         """Whether it sends the camera's own files."""
-        return self.text == FILE
+        return self.names == ((FILE, ""),)
 
     @property
     def pictures(self) -> bool:
@@ -172,7 +187,8 @@ class Codec:
     @property
     def missing(self) -> str:
         """The package that it needs and this host lacks; empty: none."""
-        needed = (self._entry(name).needs for name, _ in self.names)
+        names = [*self.names, *(self.back.names if self.back else ())]
+        needed = (self._entry(name).needs for name, _ in names)
         return next((package for package in needed if package and not find_spec(package)), "")
 
     def encoded(self, layout: Layout) -> Layout:
@@ -217,6 +233,23 @@ class Codec:
         return self.made[cut]
 
 
+def ways(text: str) -> tuple[str, str]:
+    """The parts of a codec's text that payloads and that results go through; the latter is empty if these go as they
+    are."""
+    out, _, back = text.rpartition(BACK)
+    return (out, back) if back.partition(SEPARATOR)[0] in COMPRESSORS and out else (text, "")
+
+
+def parse_back(text: str) -> str:
+    """The canonical text of what results go through; empty for `none`. Raises ValueError."""
+    if text == NONE:
+        return ""
+    if text.partition(SEPARATOR)[0] not in COMPRESSORS or JOINS in text:
+        words = ", ".join(each.words for each in COMPRESSORS.values())
+        raise ValueError(f"{text!r}: results come back through none or what loses nothing: {words}")
+    return _of_steps(text).text
+
+
 def is_own(text: str) -> bool:
     """Whether a codec begins with a step of the user's own, by the form of its text."""
     return _OWN.fullmatch(text) is not None
@@ -246,6 +279,12 @@ def parse(text: str, own: Container[str] = ()) -> Codec:
     """The codec of this text. Raises ValueError, which says what there is. own: names of users' own steps that are
     known by them alone; else one has its file before its name, as in `path/to/file.py:Bottleneck`, which need not be
     there."""
+    forth, back = ways(text)
+    if back:
+        codec = parse(forth, own)
+        if codec.back:
+            raise ValueError(_there_is(text))
+        return replace(codec, text=f"{codec.text}{BACK}{parse_back(back)}")
     if text in (NONE, FILE):
         return Codec(text)
     if match := _OWN.fullmatch(text):

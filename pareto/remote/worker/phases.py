@@ -34,6 +34,7 @@ class Sample:
     stages_s: of the later stages with their codecs, in the order of the chain; empty where no other host took part.
     wire_bytes: what the edge sent, with a codec. decode_s: where a request begins with files, until the edge made the
     model's input of them, before `edge_s`. waited_s: where inputs are decoded ahead, until this one was then computed.
+    result_s: for decoding the result, where it came encoded.
     """
 
     started_s: float
@@ -45,6 +46,7 @@ class Sample:
     wire_bytes: int = 0
     decode_s: float = 0.0
     waited_s: float = 0.0
+    result_s: float = 0.0
 
     @property
     def busy_s(self) -> float:
@@ -385,4 +387,5 @@ def _sample(origin: float, edge: _Edge, finished: float, serialize_s: float, rep
         wire_bytes=edge.coded[1],
         decode_s=edge.decode_s,
         waited_s=edge.waited_s,
+        result_s=reply.decode_s,
     )

@@ -67,7 +67,7 @@ class Runs:
 @dataclass(frozen=True)
 class Coding:
     """A host's coding around its stage: it decodes what comes by `codec`, to the layout `takes`, and encodes what it
-    sends on by `onward`; None where it sends nothing on."""
+    sends on, or the last host the result, by `onward`; None where that leaves as it is."""
 
     codec: Codec
     takes: Layout
@@ -77,7 +77,7 @@ class Coding:
         return self.codec.decode(tensors, self.takes)
 
     def encode(self, tensors: Tensors) -> tuple[Tensors, int]:
-        """The tensors that leave, and their bytes if they go on, else 0."""
+        """The tensors that leave, and their bytes if they are encoded, else 0."""
         if self.onward is None:
             return tensors, 0
         encoded = self.onward.encode(tensors)

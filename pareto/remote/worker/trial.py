@@ -30,7 +30,7 @@ from pareto.protocol.trial_messages import (
     TrialReport,
     WrongOutput,
 )
-from pareto.remote.backends.base import Client, NoLink, Tensors, batches, nbytes
+from pareto.remote.backends.base import Client, Layout, NoLink, Reply, Tensors, batches, nbytes
 from pareto.remote.codecs.registry import NONE, Codec
 from pareto.remote.worker import connections, host, open_loop, phases
 from pareto.remote.worker.device import Device
@@ -99,6 +99,20 @@ class Data:
         return max(itertools.starmap(proof.max_error, zip(self.references, expected, strict=True)))
 
 
+class Decoder:
+    """A client whose results come encoded, and leave it decoded, to this layout."""
+
+    def __init__(self, client: Client, codec: Codec, takes: Layout) -> None:
+        self._client, self._codec, self._takes, self.copies = client, codec, takes, client.copies
+        self.open, self.send, self.warm, self.close = client.open, client.send, client.warm, client.close
+
+    def receive(self) -> Reply:
+        reply = self._client.receive()
+        began = time.perf_counter()
+        tensors = self._codec.decode(reply.tensors, self._takes)
+        return reply._replace(tensors=tensors, decode_s=time.perf_counter() - began)
+
+
 def run(
     client: Client,
     device: Device,
@@ -122,12 +136,14 @@ def run(
     payload = compute(data.inputs[0])
     tolerance = data.tolerance(expected, by)
     inputs, decode = data.inputs, None
-    encode = codec.encode if codec is not None and not alone else None
+    encode = codec.encode if codec is not None and codec.names and not alone else None
     if data.files:
         assert camera is not None  # noqa: S101
         inputs, sends_files = data.files, codec is not None and codec.file
         decode = None if sends_files else functools.partial(camera.read, images=data.batch_size)
-        encode = _as_it_is if sends_files or (encode is None and not alone) else encode
+        encode = _as_it_is if sends_files else encode
+    if encode is None and not alone and (data.files or (codec is not None and codec.back)):
+        encode = _as_it_is
     payload_bytes = 0 if alone else nbytes(payload)
     if encode is not None:
         encode(payload)
@@ -215,7 +231,9 @@ def figures(
         "loaded_latency_s": statistics.median(sample.latency_s for sample in phases.loaded(many)),
         "loaded_latency_p95_s": phases.p95_s(phases.loaded(many)),
         "edge_s": edge_s,
-        "work_s": statistics.median(sample.busy_s + sum(sample.stages_s) for sample in lone.samples),
+        "work_s": statistics.median(
+            each.busy_s + each.result_s + sum(each.stages_s) for each in lone.samples
+        ),
         "serialize_s": statistics.median(sample.serialize_s for sample in lone.samples),
         "stages_s": tuple(stages_s),
         "throughput_ips": pace.paced(rate_ips, batch_size, best_s, counted / span_s),

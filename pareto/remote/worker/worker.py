@@ -163,7 +163,7 @@ class Worker:
             if codec is not None:
                 sends_on = split.reaches(position + 1, model.last)
                 comes_by = codec.for_cut(split.cuts[position - 1])
-                goes_by = codec.for_cut(split.cuts[position]) if sends_on else None
+                goes_by = codec.for_cut(split.cuts[position]) if sends_on else codec.back
                 comes, coding = comes_by.encoded(takes), Coding(comes_by, takes, goes_by)
                 with suppress(BackendError):  # a user's own may not like zeros
                     # Its library is imported.
@@ -292,9 +292,10 @@ class Worker:
         model, _ = self._loaded()
         if not split.reaches(position + 1, model.last):
             return None
-        client = self._clients[split.backend]
-        client.open(self._fingerprint(split, position + 1), _layout(model.results, split.batch_size))
-        return client
+        client, takes = self._clients[split.backend], _layout(model.results, split.batch_size)
+        back = (codec := self._codec(split.codec)) and codec.back
+        client.open(self._fingerprint(split, position + 1), back.encoded(takes) if back else takes)
+        return client if position or not back else trial.Decoder(client, back, takes)
 
     def _set_congestion(self) -> None:
         if self._congestion is not None:
@@ -342,7 +343,7 @@ class Worker:
             codec = codec.bound({0: self._camera()})
         if codec.own is not None:
             codec = codec.bound(self._own[codec.own.name])
-        return codec if codec.names else None
+        return codec if codec.names or codec.back else None
 
 
 def _copied(path: str) -> dict[str, Tensor]:

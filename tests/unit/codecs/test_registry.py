@@ -55,9 +55,27 @@ def test_a_codec_has_one_text() -> None:
     assert all(parse(canonical) == parse(text) for text, canonical in texts.items())
 
 
+def test_results_go_through_a_codec_of_their_own() -> None:
+    """Behind a slash; all else is said of what payloads go through."""
+    codec = parse("int8+zstd/lz4:9")
+    assert (codec.text, codec.out, codec.back) == ("int8+zstd:3/lz4:9", parse("int8+zstd"), parse("lz4:9"))
+    assert codec.names == codec.out.names
+    assert codec.coded_name((7,)) == "int8@7"
+    assert codec.at(["uint8"]) == parse("zstd/lz4:9")
+    assert codec.at([]) == parse("none")
+    plain = parse("none/blosc2")
+    assert (plain.names, plain.lossless, plain.back) == ((), True, parse("blosc2"))
+    assert parse("file/zstd").file
+    own = parse("some/b.py:Bottleneck+zstd/lz4")
+    assert (own.text, own.typed) == ("Bottleneck+zstd:3/lz4", f"{Path.cwd()}/some/b.py:Bottleneck+zstd:3/lz4")
+    assert parse("some/b.py:Bottleneck").back is None
+    assert parse(own.typed) == own
+
+
 @pytest.mark.parametrize(
     "text",
     ["", "gzip", "zstd:0", "zstd:23", "zstd:", "int8+fp16", "zstd+int8", "none+zstd", "zstd+lz4", "int8++zstd",
+     "none/none", "none/int8", "none/fp16+zstd", "/zstd", "zstd/", "none/zstd/lz4",
      "jpeg:0", "jpeg:101", "jpeg+zstd", "int8+png", "png:9",
      "fp16:channel", "blosc2:blosclz", "blosc2:blosclz:9:sort", "lz4:99", "int8 ", "INT8"],
 )  # fmt: skip
