@@ -116,7 +116,7 @@ STAGES = Table(
     """
     run model point backend netem batch_size codec engine in_flight_asked prefetch_asked allocator load
     round testbed position host first_unit last_unit
-    compute_s best_s baseline_s slowdown utilization bubble_s payload_bytes transfer_s return_s
+    compute_s best_s host_ips baseline_s slowdown utilization bubble_s payload_bytes transfer_s return_s
     cpu_percent rss_bytes peak_rss_bytes weights_bytes encode_s decode_s wire_bytes engine_s
     temperature_c throttled energy_j active_energy_j steal_percent others_percent wait_percent core_percent
     """,
@@ -181,7 +181,7 @@ _NOT_NUMBERS = {
         offered_ips load_latency_s load_latency_p95_s load_latency_p99_s cpu trip_s
     """,
     Kind.NOT_NEGATIVE: """
-        completed_ips goodput_ips load_requests dropped_requests missed_requests independent_requests lateness_s
+        completed_ips goodput_ips host_ips load_requests dropped_requests missed_requests independent_requests lateness_s
         edge_s encode_s decode_s serialize_s middle_s server_s latency_bound_s probed_latency_bound_s
         payload_bytes result_bytes wire_bytes top1 top1_images agreement agreement_images output_error mean_iou
         map50 rtt_s rate_bps edge_energy_j server_energy_j first_unit last_unit compute_s best_s baseline_s
