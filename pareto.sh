@@ -150,11 +150,13 @@ if [ "${1:-}" = test ]; then
     case "$1" in
         --vm) set -- tests/vm "${@:2}" ;;
         --measure) set -- tests/measure "${@:2}" ;;
+        --gpu) set -- tests/gpu tests/unit/worker/test_device.py tests/unit/worker/test_units.py \
+            tests/unit/partitions/engines/test_engines.py -rs "${@:2}" ;;
     esac
     # A worker more than cores: many tests wait. None where a guest runs them, figures are printed, or somebody looks.
     workers=(-n "$(($(nproc) + 1))" --dist worksteal)
     case " $* " in
-        *tests/vm* | *tests/measure* | *' -n'* | *' -s '* | *' --pdb '* | *::*) workers=() ;;
+        *tests/vm* | *tests/measure* | *tests/gpu* | *' -n'* | *' -s '* | *' --pdb '* | *::*) workers=() ;;
     esac
     "${run[@]}" pytest "${workers[@]}" "$@"
     exit
