@@ -181,8 +181,8 @@ _NOT_NUMBERS = {
         offered_ips load_latency_s load_latency_p95_s load_latency_p99_s cpu trip_s
     """,
     Kind.NOT_NEGATIVE: """
-        completed_ips goodput_ips host_ips load_requests dropped_requests missed_requests independent_requests lateness_s
-        edge_s encode_s decode_s serialize_s middle_s server_s latency_bound_s probed_latency_bound_s
+        completed_ips goodput_ips load_requests dropped_requests missed_requests independent_requests lateness_s
+        host_ips edge_s encode_s decode_s serialize_s middle_s server_s latency_bound_s probed_latency_bound_s
         payload_bytes result_bytes wire_bytes top1 top1_images agreement agreement_images output_error mean_iou
         map50 rtt_s rate_bps edge_energy_j server_energy_j first_unit last_unit compute_s best_s baseline_s
         engine_s energy_j asked_rtt_s asked_rate_bps asked_rate_back_bps rate_back_bps probability median_s low_s
