@@ -174,9 +174,9 @@ class _Own:
 
     def __init__(self, name: str, path: Path | None) -> None:
         """Raises UserError."""
-        in_file = dataset_names.own(name)
-        self._file = in_file.file if in_file else None
-        self._shown = f"{in_file.file}:{in_file.attribute}" if in_file else f"data set {name}"
+        own = dataset_names.OWN.own(name)
+        self._file = Path(own.file) if own else None
+        self._shown = name if own else f"data set {name}"
         made = self._calling(lambda: _maker(name)(path), f"({str(path)!r})" if path else "(None)")
         if not (hasattr(made, "__len__") and hasattr(made, "__getitem__")):
             raise UserError(f"{self._shown} makes no data set but {_kind(made)}: it needs len() and [i]")
@@ -237,9 +237,9 @@ class _Own:
 
 
 def _maker(name: str) -> Callable[[Path | None], Any]:
-    if in_file := dataset_names.own(name):
-        return user_file.maker(in_file.file, in_file.attribute, "data set")
-    return dataset_names.offered()[name].load()  # type: ignore[no-any-return]
+    if own := dataset_names.OWN.own(name):
+        return user_file.maker(own, dataset_names.OWN.what)
+    return dataset_names.OWN.offered()[name].load()  # type: ignore[no-any-return]
 
 
 def _kind(value: Any) -> str:

@@ -29,9 +29,10 @@ from pareto.partitions.recipe import CLASSES, Cuts, Recipe
 from pareto.partitions.shards import Shard
 from pareto.protocol import messages
 from pareto.protocol.errors import BackendError, UserError, one_line
+from pareto.protocol.own import Own
 from pareto.remote.backends.base import Tensors, batches
 from pareto.remote.codecs import own
-from pareto.remote.codecs.registry import FILE, Codec, Own, parse
+from pareto.remote.codecs.registry import FILE, Codec, parse
 from pareto.sweep.cell import Cell
 from pareto.sweep.plan import ModelFacts
 from pareto.sweep.splits import Split, chosen_points, fold_note

@@ -206,8 +206,8 @@ def _of_dataset(sweep: Sweep) -> Iterator[str]:
             "--data-path says where a data set lies: give it with --dataset cifar10 or --dataset folder, or for a data "
             "set of your own, and only then"
         )
-    if (in_file := dataset_names.own(sweep.dataset)) and not in_file.file.is_file():
-        yield f"--dataset {sweep.dataset}: there is no file {in_file.file}"
+    if (made := dataset_names.OWN.own(sweep.dataset)) and not Path(made.file).is_file():
+        yield f"--dataset {sweep.dataset}: there is no file {made.file}"
 
 
 def _of_source(sweep: Sweep) -> Iterator[str]:

@@ -26,6 +26,7 @@ from pareto.partitions.allocator import Allocator
 from pareto.partitions.engines import registry as engine_registry
 from pareto.protocol.constants import MOST_REQUESTS
 from pareto.protocol.errors import UserError, in_plain_words
+from pareto.protocol.own import Own
 from pareto.remote.backends import registry
 from pareto.remote.codecs import registry as codec_registry
 from pareto.remote.link import units
@@ -118,7 +119,7 @@ def _option(name: str, **bounds: Any) -> Any:
 
 def _backends(values: tuple[str, ...]) -> tuple[str, ...]:
     """The backends, those of a user's files by absolute paths. Raises ValueError."""
-    return _each_once(tuple(map(registry.typed, values)))
+    return _each_once(tuple(map(registry.OWN.typed, values)))
 
 
 class Sweep(BaseModel):
@@ -268,9 +269,9 @@ class Sweep(BaseModel):
         return tuple(str(registry.parse(backend)) for backend in self.backends)
 
     @property
-    def own_backends(self) -> tuple[registry.Own, ...]:
+    def own_backends(self) -> tuple[Own, ...]:
         """The user's own backends."""
-        return _each_once(tuple(filter(None, map(registry.own, self.backends))))
+        return _each_once(tuple(filter(None, map(registry.OWN.own, self.backends))))
 
     @property
     def coding(self) -> tuple[codec_registry.Codec, ...]:
