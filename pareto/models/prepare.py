@@ -34,7 +34,7 @@ from pareto.remote.backends.base import Tensors, batches
 from pareto.remote.codecs import own
 from pareto.remote.codecs.registry import FILE, Codec, parse
 from pareto.sweep.cell import Cell
-from pareto.sweep.plan import ModelFacts
+from pareto.sweep.foreseen import ModelFacts
 from pareto.sweep.splits import Split, chosen_points, fold_note
 from pareto.sweep.sweep import AUTO, JPEG, Sweep
 

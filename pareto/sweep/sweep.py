@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -32,7 +32,6 @@ from pareto.remote.codecs import registry as codec_registry
 from pareto.remote.link import units
 from pareto.remote.link.probe import Tolerance
 from pareto.sweep import dataset_names, load
-from pareto.sweep import memory as of_memory
 from pareto.sweep.options import OPTIONS, ROUNDS, testbed_name
 from pareto.sweep.testbeds import numbered, several
 
@@ -117,6 +116,24 @@ def _option(name: str, **bounds: Any) -> Any:
     return Field(default=OPTIONS[name].default, alias=name, **bounds)
 
 
+def _stated(read: Callable[[str], object]) -> Callable[[str], str]:
+    """A check of a text, which stays as it is: `read` raises ValueError."""
+
+    def checked(text: str) -> str:
+        read(text)
+        return text
+
+    return checked
+
+
+def _edge_bytes(text: str) -> int:
+    """The bytes that a text gives the edge. Raises UserError."""
+    role, _, size = text.partition("=")
+    if role != EDGE or not size:
+        raise UserError("say whose it is, as in edge=512mib")
+    return units.size_bytes(size, "--memory")
+
+
 def _backends(values: tuple[str, ...]) -> tuple[str, ...]:
     """The backends, those of a user's files by absolute paths. Raises ValueError."""
     return _each_once(tuple(map(registry.OWN.typed, values)))
@@ -159,7 +176,7 @@ class Sweep(BaseModel):
     every: str | None = _option("every")
     queue: int = _option("queue", ge=1, le=10_000)
     find_rate: Literal["constant", "poisson"] | None = _option("find_rate")
-    slo: Annotated[str, AfterValidator(load.stated)] | None = _option("slo")
+    slo: Annotated[str, AfterValidator(_stated(load.slo))] | None = _option("slo")
     congestion: Literal["cubic", "bbr", "reno"] | None = _option("congestion")
     initial_window: int | None = _option("initial_window", ge=1, le=1000)
     slow_start_after_idle: bool = _option("slow_start_after_idle")
@@ -174,7 +191,7 @@ class Sweep(BaseModel):
     edge_only: bool = _option("edge_only")
     server_only: bool = _option("server_only")
     edge_cpu: float = _option("edge_cpu", ge=0.05, le=1.0)
-    memory: Annotated[str, AfterValidator(of_memory.stated)] | None = _option("memory")
+    memory: Annotated[str, AfterValidator(_stated(_edge_bytes))] | None = _option("memory")
     threads: int | None = _option("threads", ge=1, le=256)
     device: str = _option("device")
     sample: Annotated[float | None, quantity(units.delay_s), BeforeValidator(_unless_off)] = _option(
@@ -280,7 +297,7 @@ class Sweep(BaseModel):
     @property
     def edge_memory(self) -> int:
         """The bytes that the edge has; 0 where nobody says."""
-        return 0 if self.memory is None else of_memory.of_text(self.memory)
+        return 0 if self.memory is None else _edge_bytes(self.memory)
 
     @property
     def level(self) -> load.Slo | None:

@@ -27,7 +27,8 @@ from pareto.remote.link import probe
 from pareto.remote.link.profile import Profile
 from pareto.sweep.bounds import Crossing
 from pareto.sweep.cell import Cell
-from pareto.sweep.plan import Trial, crossings
+from pareto.sweep.foreseen import crossings
+from pareto.sweep.plan import Trial
 from pareto.sweep.sweep import AUTO
 from pareto.trial.any_workers import RECENT_S, AnyWorkers
 from pareto.trial.devices import Devices, Series
@@ -391,11 +392,8 @@ class Workers(AnyWorkers):
 
     def _sent_backends(self, role: str) -> list[Own]:
         """The user's own backends, once their files are on a host. Raises UserError, Unreachable."""
-        sent = []
-        for each in self._own_backends:
-            path = self._testbed.remotes[role].ship(Path(each.file), f"{registry.digest(each)}.py")
-            sent.append(replace(each, file=path))
-        return sent
+        ship, own = self._testbed.remotes[role].ship, self._own_backends
+        return [replace(each, file=ship(Path(each.file), f"{registry.digest(each)}.py")) for each in own]
 
     def _question(self, profile: Profile) -> probe.Question:
         """The question that judges the link, and not TCP: where that is to be slow, datagrams tell the rate."""
