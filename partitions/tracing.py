@@ -117,9 +117,7 @@ def _chained(module: nn.Module, chain: tuple[str, ...]) -> fx.Graph:
 
 def normalized(images: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -> Tensor:
     """(images / 255 - mean) / std, for each channel: uint8 (batch, channels, height, width) to float32 of that shape.
-
-    Each value is computed by itself, so that its bits are the same in any batch and on either side of the link.
-    """
+    Each value is computed by itself, so that its bits are the same in any batch and on either side of the link."""
     # A compiler's stand-ins for tensors would stay, and everybody take them for tensors.
     made = _for_channels if torch.compiler.is_compiling() else _constants
     centre, scale = made(mean, images.device), made(std, images.device)
@@ -145,10 +143,8 @@ def analyse(
     traced_by: str,
     mean_and_std: tuple[tuple[float, ...], tuple[float, ...]] | None = None,
 ) -> TracedModel:
-    """The analysis of `graph`, which reads parameters and buffers of `module`; they go to the meta device.
-
-    Raises UntraceableModel where the graph does not map these tensors to tensors, or does not work for any batch.
-    """
+    """The analysis of `graph`, which reads parameters and buffers of `module`; they go to the meta device. Raises
+    UntraceableModel where the graph does not map these tensors to tensors, or does not work for any batch."""
     if mean_and_std is not None:
         inputs = [replace(one, dtype=torch.uint8) for one in inputs]
         images = graph.find_nodes(op="placeholder")[0]

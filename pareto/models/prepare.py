@@ -177,7 +177,7 @@ def _prepare(
     # First: what makes a user's own weights may make the images too, and says so where both are missing.
     made = weights.make(recipe.name, sweep.weights, sweep.seed, folder)
     dataset = feed.open_dataset(sweep)
-    model = partitioned.load(recipe, made.path)
+    model = partitioned.load(recipe, made)
     fed, facts, notes = feed.feed_for(sweep, dataset, recipe, model.results)
     input_bytes, result_bytes = model.points[0].payload_bytes, sum(spec.nbytes for spec in model.results)
     for batch_size in sweep.batch_sizes:
@@ -227,7 +227,7 @@ def _prepare(
         data[batch_size] = Artifact.unlinked(folder / "data.part")
     code = Artifact.unlinked(Path(shutil.copyfile(recipe.file, folder / "model.py"))) if recipe.file else None
     sent = _own_codecs(codecs, sweep.seed, folder)
-    weights_file = Artifact.unlinked(made.path, made.digest)
+    weights_file = Artifact.unlinked(made, made.stem)
     return Prepared(
         recipe.name,
         recipe,
@@ -256,7 +256,7 @@ def _prepare(
         ),
         {
             "weights": sweep.weights,
-            "weights_digest": made.digest,
+            "weights_digest": made.stem,
             "source_digest": code.digest if code else None,
             "dataset": {**facts, "inputs": inputs},
             "graph_digest": model.graph_digest,

@@ -269,7 +269,7 @@ def _of_one_host(sweep: Sweep, only: str) -> Iterator[str]:
 
 
 def _of_engines(sweep: Sweep) -> Iterator[str]:
-    """Faults of engines that cannot be used here. Raises UserError for those that lose something beside each other."""
+    """Faults of engines that cannot be used here, where what those that change results make of them is worked out."""
     engines = [engine_registry.parse(text) for text in sweep.engines]
     for engine in engines if sweep.simulated else ():
         if engine.differs:
@@ -277,7 +277,9 @@ def _of_engines(sweep: Sweep) -> Iterator[str]:
                 f"--engine {engine.text}: a simulated testbed computes nothing, so what an engine changes in the "
                 "results cannot be known: leave it out"
             )
-    engine_registry.check_lossy(sweep.engines)
+    for name in (name for engine in engines for name in engine.of_all):
+        if engine_registry.ENGINES[name].differs and (lacks := engine_registry.missing(name)):
+            yield f"--engine {name}: what it does to the results is worked out here first: {lacks}"
     yield from _of_roles(sweep, "engine", engines)
 
 

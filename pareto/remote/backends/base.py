@@ -239,9 +239,9 @@ def fingerprint(
 
 
 def layout(tensors: Sequence[Tensor]) -> Layout:
-    return tuple([(_name(tensor.dtype), tuple(tensor.shape)) for tensor in tensors])
+    return tuple([(dtype_name(tensor.dtype), tuple(tensor.shape)) for tensor in tensors])
 
 
 @functools.cache
-def _name(dtype: torch.dtype) -> str:
+def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")

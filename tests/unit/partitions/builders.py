@@ -69,7 +69,7 @@ def recipe_of(reference, cuts: Cuts, handmade=None, **more) -> Recipe:
 def load_own(reference, folder, cuts: Cuts, handmade=None, **more) -> PartitionedModel:
     """A user's model with seeded weights."""
     recipe = recipe_of(reference, cuts, handmade, **more)
-    return partitioned.load(recipe, weights.make(recipe.name, "seeded", 0, folder).path)
+    return partitioned.load(recipe, weights.make(recipe.name, "seeded", 0, folder))
 
 
 def images(size: int, batch: int = 2):
