@@ -24,18 +24,10 @@ from pareto.sweep.options import OPTIONS, PHASES, QUICK_TRIALS
 from pareto.sweep.sweep import AUTO, JPEG, MOST_IMAGES, Sweep, parse_sweep
 from pareto.sweep.testbeds import spelled_out
 
-OF_LOCAL_TESTBED = ("edge_cpu", "threads", "device", "hosts", "initial_window", "slow_start_after_idle")
+_OF_TCP = ("initial_window", "slow_start_after_idle")
+OF_LOCAL_TESTBED = ("edge_cpu", "threads", "device", "hosts", *_OF_TCP)
 """Options of the local testbed. A testbed file says these things of its hosts itself."""
-NOT_ALONE = (
-    "netem",
-    "points",
-    "codec",
-    "search",
-    "hosts",
-    "congestion",
-    "initial_window",
-    "slow_start_after_idle",
-)
+NOT_ALONE = ("netem", "points", "codec", "search", "hosts", "congestion", *_OF_TCP)
 """Options that say nothing of a single host."""
 _LENGTHENING = ("trials", "until", "budget", *PHASES)
 """The keys by which a file says how long to measure."""

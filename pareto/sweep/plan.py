@@ -19,6 +19,8 @@ from pareto.sweep.networks import ALONG, Networks
 from pareto.sweep.sweep import Sweep
 from pareto.sweep.waits import Waits, resent_s, slowed, starts_anew, usual_nodes, warming_requests
 
+Done = frozenset[tuple[Cell, int]]
+"""Cells with the number of a round in which each was measured."""
 OVERHEAD_S = 0.08
 """The rest of a trial: messages, changing stages, checking results, rows. On a quarter of a core it took 0.4 s."""
 
@@ -137,9 +139,7 @@ def _codecs(sweep: Sweep, model: ModelFacts, cuts: Sequence[int]) -> dict[str, t
     return meant
 
 
-def make(
-    sweep: Sweep, models: Models, networks: Networks, done: frozenset[tuple[Cell, int]] = frozenset()
-) -> Plan:
+def make(sweep: Sweep, models: Models, networks: Networks, done: Done = frozenset()) -> Plan:
     """`sweep.rounds` rounds of every cell, and the added rounds that were begun, without the trials that are `done`."""
     last = last_rounds(sweep, models, networks, done)
     numbers = range(1, max(last.values(), default=0) + 1)
@@ -151,7 +151,7 @@ def make(
 
 
 def last_rounds(
-    sweep: Sweep, models: Models, netems: Iterable[str], done: frozenset[tuple[Cell, int]] = frozenset()
+    sweep: Sweep, models: Models, netems: Iterable[str], done: Done = frozenset()
 ) -> dict[Condition, int]:
     """The number of each condition's last round: `sweep.rounds`, or the last added round that was begun."""
     of_cells = {cell: cell.conditions for cell in cells(sweep, models, netems)}
@@ -171,7 +171,7 @@ def further(
     models: Models,
     networks: Networks,
     numbers: Mapping[Condition, int],
-    done: Container[tuple[Cell, int]] = frozenset(),
+    done: Done = frozenset(),
 ) -> Plan:
     """One more whole round of each of these conditions, with its number, without the trials that are `done`."""
 

@@ -9,15 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationError,
-    field_validator,
-)
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError, field_validator
 
 from pareto.basics.yaml_file import quantity
 from pareto.hosts.host import EDGE, MAX_HOSTS, SERVER, TcpSettings
@@ -142,7 +134,7 @@ def _backends(values: tuple[str, ...]) -> tuple[str, ...]:
 class Sweep(BaseModel):
     """A sweep as the user wants it, by options or by a file whose keys are the options' names."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    model_config = {"frozen": True, "extra": "forbid", "populate_by_name": True}
 
     models: Names = _option("model")
     netems: Names = _option("netem")

@@ -100,7 +100,7 @@ def stages() -> tuple[Stage, Stage]:
     """From the input to a point where two tensors cross, and from there to the result."""
     model = Forked().eval()
     state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    traced = trace(model, (Input((3, 8, 8)),), mean_and_std=((0.4, 0.5, 0.6), (0.2, 0.2, 0.3)))
+    traced = trace(model, (Input((3, 8, 8)),), scaling=((0.4, 0.5, 0.6), (0.2, 0.2, 0.3)))
     first, last = traced.nodes[0].name, traced.nodes[-1].name
     return cut(traced, state, first, "left"), cut(traced, state, "left", last)
 
