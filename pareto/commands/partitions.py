@@ -46,15 +46,7 @@ UNTRACED = "none"
 _PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
-def run(
-    out: Console,
-    sweep: Sweep,
-    folder: Path,
-    *,
-    prove: bool = False,
-    document: Path | None = None,
-    json: bool = False,
-) -> bool:
+def run(out: Console, sweep: Sweep, folder: Path, *, prove: bool, document: Path | None, json: bool) -> bool:
     """Print the points of the sweep's model, or a row for each of its models; False if a proof fails.
 
     folder: where the figure of a single model goes. document: a Markdown file whose table gets the rows, one by one as

@@ -167,19 +167,15 @@ def last_rounds(
 
 
 def further(
-    sweep: Sweep,
-    models: Models,
-    networks: Networks,
-    numbers: Mapping[Condition, int],
-    done: Done = frozenset(),
+    sweep: Sweep, models: Models, networks: Networks, due: Mapping[Condition, int], done: Done = frozenset()
 ) -> Plan:
-    """One more whole round of each of these conditions, with its number, without the trials that are `done`."""
+    """One more whole round of each condition that is due, with its number, without the trials that are `done`."""
 
     def is_due(cell: Cell, number: int) -> bool:
-        wanted = any(numbers.get(condition) == number for condition in cell.conditions)
+        wanted = any(due.get(condition) == number for condition in cell.conditions)
         return wanted and (cell, number) not in done
 
-    return in_rounds(sweep, models, networks, sorted(set(numbers.values())), is_due)
+    return in_rounds(sweep, models, networks, sorted(set(due.values())), is_due)
 
 
 def in_rounds(
