@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from torch import Tensor, fx, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
 
 from .graph import TracedModel, operator_name
 from .torchvision_models import models
@@ -152,13 +154,7 @@ def _joins(traced: TracedModel, node: fx.Node) -> bool:
 
 # Work that costs next to nothing beside the layers of a network
 
-_CHEAP_MODULES = (
-    nn.Identity,
-    nn.Flatten,
-    nn.Unflatten,
-    nn.modules.dropout._DropoutNd,
-    nn.modules.batchnorm._BatchNorm,
-)
+_CHEAP_MODULES = (nn.Identity, nn.Flatten, nn.Unflatten, _BatchNorm, _DropoutNd)
 _ACTIVATIONS = "torch.nn.modules.activation"
 
 # Functions, methods and ATen operators. In-place forms, with '_' behind or 'i' before an operator's name, count too.

@@ -25,6 +25,8 @@ from .purity import settings_kept
 SEGMENTATION, DETECTION = "segmentation", "detection"
 """Tasks: the first output has logits of each pixel's classes, (n, classes, height, width); or boxes as YOLO's."""
 
+Placing = Callable[[Sequence[Tensor]], Tensor]
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -46,7 +48,7 @@ class Entry:
     file: Path | None = None
     attribute: str = ""
     task: str = ""
-    places: Callable[[Sequence[Tensor]], Tensor] | None = None
+    places: Placing | None = None
 
     def module(self) -> nn.Module:
         """A new module in eval mode, with its postprocessing. Raises what `build` raises."""

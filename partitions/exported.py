@@ -96,13 +96,9 @@ def _on_cpu(module: nn.Module, mode: FakeTensorMode, name: str) -> nn.Module:
                 raise UntraceableModel(
                     f"{name}: the value of {where} is lost: make it a buffer (register_buffer)"
                 )
-            for key, parameter in owner.named_parameters(recurse=False):
-                if parameter.is_meta:
-                    empty = torch.empty_like(parameter, device="cpu")
-                    owner.register_parameter(key, nn.Parameter(empty, False))
-            for key, buffer in owner.named_buffers(recurse=False):
-                if buffer.is_meta:
-                    owner._buffers[key] = torch.empty_like(buffer, device="cpu")
+            owner._apply(
+                lambda one: torch.empty_like(one, device="cpu") if one.is_meta else one, recurse=False
+            )
             if getattr(owner, "inplace", False) is True:
                 owner.inplace = False
     return fake

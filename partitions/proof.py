@@ -76,10 +76,8 @@ def check_again(model: PartitionedModel, inputs: Payload, answers: Payload) -> N
 
 
 def prove(model: PartitionedModel, *inputs: Tensor) -> Iterator[PointProof]:
-    """The proof of each point: the model is cut there, at some points into three, and compared with the whole.
-
-    inputs: as for `reference`. No more than two stages and one copy of their weights are in memory at a time.
-    """
+    """The proof of each point: the model is cut there, at some points into three, and compared with the whole. inputs:
+    as for `reference`. No more than two stages and one copy of their weights are in memory at a time."""
     expected, last = reference(model, *inputs), model.last
     check_again(model, inputs, expected)
     threes = {round(place * last / (CHAINS + 1)) for place in range(1, CHAINS + 1)} - {0, last}
@@ -236,7 +234,7 @@ def _loaded(recipe: Recipe) -> Iterator[PartitionedModel]:
     try:
         with scratch.folder() as folder:
             made = weights.make(recipe.name, "seeded", 0, folder)
-            model = partitioned.load(recipe, made.path)
+            model = partitioned.load(recipe, made)
         yield model
     finally:
         torch.set_num_threads(threads)

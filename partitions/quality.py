@@ -7,14 +7,14 @@ only `top1` needs labels. Pure functions of tensors: a batch is their first dime
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .entry import DETECTION, SEGMENTATION
+from .entry import DETECTION, SEGMENTATION, Placing
 
 IOU = 0.5
 """The overlap from which on a box is taken for another."""
@@ -82,12 +82,7 @@ class Answers:
     boxes: Sequence[Boxes]
 
     @classmethod
-    def of(
-        cls,
-        tensors: Sequence[Tensor],
-        task: str = "",
-        places: Callable[[Sequence[Tensor]], Tensor] | None = None,
-    ) -> Answers:
+    def of(cls, tensors: Sequence[Tensor], task: str = "", places: Placing | None = None) -> Answers:
         """task, places: of the model, as its registry's entry has them."""
         first = tensors[0]
         if task == DETECTION:

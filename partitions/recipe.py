@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from pareto.protocol.own import Kind
+
+OWN = Kind("model", "build", alone=True)
 CLASSES = "@"
 """The sign between a model's name and a number of classes that is not its own, as in 'resnet18@10'."""
 

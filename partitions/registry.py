@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import difflib
 import re
-from pathlib import Path
 
 from torch import nn
 
 from pareto.protocol.errors import UserError
+from pareto.protocol.own import Own
 
 from . import torchvision_models, user_file, yolo
 from .entry import Entry, without_memory
-from .recipe import CLASSES, Recipe, squashed
+from .recipe import CLASSES, OWN, Recipe, squashed
 from .user_file import register
 
 __all__ = ["Entry", "adopt", "build", "build_structure", "canonical", "entry", "names", "register", "source"]
@@ -32,8 +32,8 @@ def canonical(name: str) -> str:
     have one builder under `register`. Raises UserError for a name that fits no model, or several (regnetx16gf: 16
     or 1.6 GF), and for a file that has no model.
     """
-    if user_file.is_reference(name):
-        new = user_file.load(name)
+    if own := OWN.own(name):
+        new = user_file.load(own)
         known = _adopted.get(new.name, new)
         if known.file != new.file:
             raise UserError(
@@ -89,7 +89,7 @@ def source(name: str) -> tuple[str, str]:
 def adopt(recipe: Recipe) -> None:
     """Make a user's own model known by the name that it has on other hosts. Raises UserError."""
     if recipe.file:
-        _adopted[recipe.name] = user_file.read(Path(recipe.file), recipe.attribute, recipe.name)
+        _adopted[recipe.name] = user_file.read(Own(recipe.name, recipe.file, recipe.attribute, recipe.file))
 
 
 def build(name: str) -> nn.Module:

@@ -37,24 +37,24 @@ from .graph import (
 from .plain_values import rewrite, settle, unpin
 from .purity import Chance, UnrepeatableModel, kept
 
+Scaling = tuple[tuple[float, ...], tuple[float, ...]]
+"""The mean and the standard deviation of each channel of an image."""
+
 
 def trace(
-    module: nn.Module,
-    inputs: Sequence[Input],
-    chain: tuple[str, ...] = (),
-    mean_and_std: tuple[tuple[float, ...], tuple[float, ...]] | None = None,
+    module: nn.Module, inputs: Sequence[Input], chain: tuple[str, ...] = (), scaling: Scaling | None = None
 ) -> TracedModel:
     """The graph of `module`, which is in eval mode, for these inputs; it goes to the meta device.
 
-    chain: submodules that run one after another, for a model that is not to be traced. mean_and_std: those of each
-    channel, for images that come as bytes; without them images are float32 and normalised already.
+    chain: submodules that run one after another, for a model that is not to be traced. scaling: for images that come as
+    bytes; without it images are float32 and normalised already.
     Raises UntraceableModel where there is no static graph from these tensors to tensors.
     """
     if chain:
-        return analyse(module, _chained(module, chain), inputs, "chain", mean_and_std)
+        return analyse(module, _chained(module, chain), inputs, "chain", scaling)
     buffers = {id(owner): dict(owner._buffers) for owner in module.modules()}
     try:
-        return analyse(module, _symbolic(module, inputs), inputs, "torch.fx", mean_and_std)
+        return analyse(module, _symbolic(module, inputs), inputs, "torch.fx", scaling)
     except HopelessModel:
         raise
     except UntraceableModel as error:
@@ -68,7 +68,7 @@ def trace(
             raise
         except UntraceableModel as second:
             raise UntraceableModel(f"{error}; {second}") from second
-        return analyse(holder, graph, inputs, "torch.export", mean_and_std)
+        return analyse(holder, graph, inputs, "torch.export", scaling)
 
 
 def _symbolic(module: nn.Module, inputs: Sequence[Input]) -> fx.Graph:
@@ -117,9 +117,7 @@ def _chained(module: nn.Module, chain: tuple[str, ...]) -> fx.Graph:
 
 def normalized(images: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -> Tensor:
     """(images / 255 - mean) / std, for each channel: uint8 (batch, channels, height, width) to float32 of that shape.
-
-    Each value is computed by itself, so that its bits are the same in any batch and on either side of the link.
-    """
+    Each value is computed by itself, so that its bits are the same in any batch and on either side of the link."""
     # A compiler's stand-ins for tensors would stay, and everybody take them for tensors.
     made = _for_channels if torch.compiler.is_compiling() else _constants
     centre, scale = made(mean, images.device), made(std, images.device)
@@ -139,21 +137,15 @@ def _for_channels(values: tuple[float, ...], device: torch.device) -> Tensor:
 
 @torch.inference_mode(False)  # inference tensors do not count their writes
 def analyse(
-    module: nn.Module,
-    graph: fx.Graph,
-    inputs: Sequence[Input],
-    traced_by: str,
-    mean_and_std: tuple[tuple[float, ...], tuple[float, ...]] | None = None,
+    module: nn.Module, graph: fx.Graph, inputs: Sequence[Input], traced_by: str, scaling: Scaling | None
 ) -> TracedModel:
-    """The analysis of `graph`, which reads parameters and buffers of `module`; they go to the meta device.
-
-    Raises UntraceableModel where the graph does not map these tensors to tensors, or does not work for any batch.
-    """
-    if mean_and_std is not None:
+    """The analysis of `graph`, which reads parameters and buffers of `module`; they go to the meta device. Raises
+    UntraceableModel where the graph does not map these tensors to tensors, or does not work for any batch."""
+    if scaling is not None:
         inputs = [replace(one, dtype=torch.uint8) for one in inputs]
         images = graph.find_nodes(op="placeholder")[0]
         with graph.inserting_after(images):
-            scaled = graph.call_function(normalized, (images, *mean_and_std))
+            scaled = graph.call_function(normalized, (images, *scaling))
         images.replace_all_uses_with(scaled, lambda user: user is not scaled)
     name, saved = type(module).__name__, module.state_dict().keys()
     buffers = module.named_buffers(remove_duplicate=False)

@@ -9,7 +9,6 @@ import copy
 import functools
 import hashlib
 import operator
-import re
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -21,14 +20,15 @@ from torch import Tensor, nn
 
 from pareto.protocol.constants import DTYPES, MAX_TENSORS
 from pareto.protocol.errors import UserError, blaming, place, said
+from pareto.protocol.own import Own, in_rows
 
 from .entry import Entry
-from .inputs import IMAGENET_MEAN, IMAGENET_STD, Images, Own
+from .inputs import IMAGENET_MEAN, IMAGENET_STD, Images
+from .inputs import Own as OwnInputs
 from .purity import settings_kept
 
 Builder = TypeVar("Builder", bound=Callable[[], nn.Module])
 
-_REFERENCE = re.compile(r"(?P<file>.+\.py)(:(?P<attribute>\w*))?")
 _DECLARATION = "_pareto_model"
 
 
@@ -84,47 +84,25 @@ def _images(
     return Images((channels, height, width), mean, std)
 
 
-def is_reference(name: str) -> bool:
-    """Whether a name has the form path/to/file.py or path/to/file.py:build."""
-    return _REFERENCE.fullmatch(name) is not None
-
-
-def _parted(reference: str) -> tuple[Path, str]:
-    """The file and the builder that a reference names, or ''."""
-    match = _REFERENCE.fullmatch(reference)
-    assert match, reference  # noqa: S101
-    return Path(match["file"]), match["attribute"] or ""
-
-
-def load(reference: str) -> Entry:
-    """The model that path/to/file.py:build names, or the only registered one of path/to/file.py: 'file.build', in
-    letters that any file name may have. Raises UserError."""
-    file, attribute = _parted(reference)
-    file = file.expanduser().resolve()
+def load(own: Own) -> Entry:
+    """The model that path/to/file.py:build names, or the only registered one of path/to/file.py. Raises UserError."""
+    file, attribute = Path(own.file).resolve(), own.attribute
     if not attribute:
-        own = reversed(vars(module_of(file)).items())  # a builder may have several names: the first counts
-        first = {id(value): name for name, value in own if _declared(value)}
+        named = reversed(vars(module_of(file)).items())  # a builder may have several names: the first counts
+        first = {id(value): name for name, value in named if _declared(value)}
         if not first:
             raise UserError(f"{file} registers no model: name what builds it, as in {file.name}:build")
         attribute, *others = reversed(first.values())
         if others:
             names = ", ".join((attribute, *others))
             raise UserError(f"{file} registers {names}: say which, as in {file.name}:{attribute}")
-    return read(file, attribute, _name(file, attribute))
+    return read(Own(in_rows(str(file), attribute), str(file), attribute, str(file)))
 
 
-def name_of(reference: str) -> str:
-    """The name of the model that path/to/file.py:build names; the file is neither run nor read."""
-    return _name(*_parted(reference))
-
-
-def _name(file: Path, attribute: str) -> str:
-    return re.sub(r"[^\w.-]", "_", f"{file.stem}.{attribute}")
-
-
-def read(file: Path, attribute: str, name: str) -> Entry:
-    """The model that the builder `attribute` in `file` makes, under `name`. Raises UserError."""
-    module, builder = module_of(file), maker(file, attribute)
+def read(own: Own) -> Entry:
+    """The model that a builder makes. Raises UserError."""
+    file, builder = Path(own.file), maker(own)
+    module = module_of(file)
     declared = dict(_declared(builder) or {})
     if not declared:
         shape = getattr(builder, "input_shape", getattr(module, "input_shape", (3, 224, 224)))
@@ -134,11 +112,11 @@ def read(file: Path, attribute: str, name: str) -> Entry:
         except ValueError as error:
             raise UserError(f"{file}: {error}") from error
     if not isinstance(declared["takes"], Images):
-        declared["takes"] = Own(functools.partial(_inputs, file, declared["takes"]))
+        declared["takes"] = OwnInputs(functools.partial(_inputs, file, declared["takes"]))
     if pretrained := declared.get("pretrained"):
-        declared["pretrained"] = functools.partial(_trained, file, attribute, pretrained)
-    build = functools.partial(_built, file, attribute, builder)
-    return Entry(name, build, file=file, attribute=attribute, **declared)
+        declared["pretrained"] = functools.partial(_trained, own, pretrained)
+    build = functools.partial(_built, own, builder)
+    return Entry(own.name, build, file=file, attribute=own.attribute, **declared)
 
 
 def _declared(builder: Any) -> dict[str, Any] | None:
@@ -146,30 +124,33 @@ def _declared(builder: Any) -> dict[str, Any] | None:
     return getattr(builder, "__dict__", {}).get(_DECLARATION)
 
 
-def maker(file: Path, attribute: str, what: str = "model") -> Callable[..., Any]:
-    """The function or class of this name in a user's file. what: it makes, for messages. Raises UserError."""
-    module = module_of(file, what)
-    made: Callable[..., Any] | None = getattr(module, attribute, None)
+def maker(own: Own, what: str = "model") -> Callable[..., Any]:
+    """The function or class in a user's file. what: it makes, for messages. Raises UserError."""
+    module = module_of(Path(own.file), what)
+    made: Callable[..., Any] | None = getattr(module, own.attribute, None)
     if not callable(made):
         callables = {key: value for key, value in vars(module).items() if callable(value)}
-        own = [key for key, value in callables.items() if getattr(value, "__module__", "") == module.__name__]
-        raise UserError(f"{file} has no function or class {attribute!r}: it has {', '.join(own) or 'none'}")
+        has = [key for key, value in callables.items() if getattr(value, "__module__", "") == module.__name__]
+        raise UserError(
+            f"{own.file} has no function or class {own.attribute!r}: it has {', '.join(has) or 'none'}"
+        )
     return made
 
 
-def _built(file: Path, attribute: str, builder: Callable[[], Any]) -> nn.Module:
-    with blaming(file, f"{attribute}() fails"), settings_kept():
+def _built(own: Own, builder: Callable[[], Any]) -> nn.Module:
+    with own.guarded("()"), settings_kept():
         model = copy.deepcopy(builder) if isinstance(builder, nn.Module) else builder()
         if isinstance(model, nn.Module):
             model = _unwrapped(model)
             model.eval()
     if not isinstance(model, nn.Module):
-        raise UserError(f"{file}: {attribute}() makes no torch.nn.Module but {type(model).__name__}")
+        raise UserError(f"{own.file}: {own.attribute}() makes no torch.nn.Module but {type(model).__name__}")
     for path, module in model.named_modules():
         if isinstance(module, torch.jit.ScriptModule):
             what = f"the part {path} that it makes" if path else "what it makes"
             raise UserError(
-                f"{file}: {attribute}(): {what} is TorchScript, whose code cannot be cut: return the nn.Module itself"
+                f"{own.file}: {own.attribute}(): {what} is TorchScript, whose code cannot be cut: return the nn.Module "
+                "itself"
             )
         module._compiled_call_impl = None  # by `module.compile()`
     return model
@@ -194,13 +175,14 @@ _INNER = {
 """The wrappers of a module for a training or by a compiler, and its name in each."""
 
 
-def _trained(file: Path, attribute: str, pretrained: Callable[[], Any]) -> Mapping[str, Tensor]:
+def _trained(own: Own, pretrained: Callable[[], Any]) -> Mapping[str, Tensor]:
     """The state dict that a user's function returns. Raises UserError, and OSError and RuntimeError as they come."""
     # Where the weights are not here, the error's words are for the user.
-    with blaming(file, f"the pretrained weights of {attribute} fail", (OSError, RuntimeError, UserError)):
+    its = f"the pretrained weights of {own.attribute}"
+    with blaming(Path(own.file), f"{its} fail", (OSError, RuntimeError, UserError)):
         state = pretrained()
     if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
-        raise UserError(f"{file}: the pretrained weights of {attribute} are no state dict")
+        raise UserError(f"{own.file}: {its} are no state dict")
     return state
 
 

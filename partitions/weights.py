@@ -25,21 +25,12 @@ from .entry import Entry
 from .graph import first_paths
 from .seeded import seeded
 
-
-@dataclass(frozen=True)
-class Weights:
-    """A weights file in safetensors format. digest: SHA-256 of its bytes, in hex."""
-
-    path: Path
-    digest: str
-
-
 # Pretrained files carry auxiliary heads also for models that are built without them.
 _AUXILIARY = ("aux1.", "aux2.", "AuxLogits.", "aux_classifier.")
 
 
-def make(name: str, source: str, seed: int, directory: Path) -> Weights:
-    """Write the weights of a model to <directory>/<digest>.safetensors; the same tensors give the same file.
+def make(name: str, source: str, seed: int, directory: Path) -> Path:
+    """The file with the weights of a model, <directory>/<SHA-256>.safetensors; the same tensors give the same file.
 
     source: 'seeded' (random from `seed`), 'pretrained' (its author's, downloaded where they are not here), or a file
     of torch.save or safetensors. The global RNG is left alone, and no weights stay in memory.
@@ -156,10 +147,8 @@ class Place:
 
 
 def layout(path: Path) -> dict[str, Place]:
-    """Each tensor's place in a safetensors file, by key. Raises UserError where the file cannot be read.
-
-    The format: 8 bytes of length, little endian; as many bytes of JSON; the data, to which the offsets refer.
-    """
+    """Each tensor's place in a safetensors file, by key. Raises UserError where the file cannot be read. The format: 8
+    bytes of length, little endian; as many bytes of JSON; the data, to which the offsets refer."""
     try:
         with safe_open(path, "pt"):
             pass  # checks the form: tensors within the file, of the sizes that their shapes want
@@ -238,7 +227,7 @@ def _state_of(entry: Entry) -> tuple[Mapping[str, Tensor], Mapping[str, str]]:
     return {key: tensor for key, tensor in state.items() if key not in first}, first
 
 
-def _write(state: dict[str, Tensor], directory: Path) -> Weights:
+def _write(state: dict[str, Tensor], directory: Path) -> Path:
     """Save under a temporary name, then under the digest: a file with a digest for a name is complete."""
     directory.mkdir(parents=True, exist_ok=True)
     separate, seen = dict[str, Tensor](), set[int]()  # each in memory of its own, as the format wants them
@@ -250,8 +239,7 @@ def _write(state: dict[str, Tensor], directory: Path) -> Weights:
     with tempfile.TemporaryDirectory(suffix=".tmp", dir=directory) as folder:
         written = Path(folder, "weights")
         save_file(separate, written)
-        digest = file_digest(written)
-        return Weights(written.replace(directory / f"{digest}.safetensors"), digest)
+        return written.replace(directory / f"{file_digest(written)}.safetensors")
 
 
 def file_digest(path: Path) -> str:

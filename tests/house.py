@@ -16,10 +16,10 @@ from pathlib import Path
 from tests import REPOSITORY
 
 LAYERS = {
-    "pareto.protocol": 1_441,
+    "pareto.protocol": 1_512,
     "pareto.basics": 720,
     "pareto.partitions": 5_210,
-    "pareto.remote": 11_545,
+    "pareto.remote": 11_474,
     "pareto.hosts": 6_185,
     "pareto.analysis.schema": 295,
     "pareto.sweep": 2_648,

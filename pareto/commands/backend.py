@@ -26,8 +26,8 @@ def check(
         name = registry.parse(backend)
     except ValueError as error:
         raise UserError(str(error)) from None
-    if own := registry.own(backend):
-        registry.source(own)
+    if own := registry.OWN.own(backend):
+        registry.digest(own)  # it can be read
     wrong = 0
     for words, each in CHECKS.items():
         began = time.monotonic()

@@ -12,16 +12,7 @@ from pareto import COMMAND, DATA, RESULTS
 from pareto.basics.escaping import say
 from pareto.basics.files import written_into
 from pareto.commands import help as cli_help
-from pareto.commands.help import (
-    CONCLUDE,
-    DEFAULT_OBJECTIVES,
-    JSON,
-    OBJECTIVES,
-    WHERE,
-    argument,
-    command,
-    option,
-)
+from pareto.commands.help import CONCLUDE, JSON, OBJECTIVES, WHERE, argument, command, option
 from pareto.commands.report import run_folders
 from pareto.commands.runs import last
 from pareto.protocol.errors import UserError
@@ -64,7 +55,7 @@ def compare(
         (newest,) = last(screen)
         first, second = (newest, first) if first.suffix in _OF_PUBLISHED else (first, newest)
     is_published = second.suffix in _OF_PUBLISHED
-    if is_published and (where or json or fail_if or objectives != DEFAULT_OBJECTIVES):
+    if is_published and (where or json or fail_if or objectives != cli_help.DEFAULT_OBJECTIVES):
         raise UserError(
             f"--objectives, --where, --fail-if and --json are of two runs: leave them out with {second}"
         )

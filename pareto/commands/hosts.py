@@ -1,7 +1,8 @@
-"""The commands about hosts: `hosts add`, `hosts list`, `hosts setup`, `doctor` and `serve`."""
+"""The commands about hosts: `hosts add`, `hosts list`, `hosts setup`, `doctor`, `serve`, and of fleets `fleet join`."""
 
 from __future__ import annotations
 
+import platform
 import sys
 from dataclasses import replace
 from getpass import getpass
@@ -17,6 +18,9 @@ from pareto.commands.help import OF_HOSTS, argument, command, given, group, opti
 from pareto.protocol.errors import UserError
 from pareto.sweep.options import OF_LINKS
 
+fleet = group(
+    "fleet", "Testbeds on many machines, on which one sweep measures at once (run --cluster).", OF_HOSTS
+)
 app = group("hosts", "The hosts of a testbed file: pair with them, see them, set them up.", OF_HOSTS)
 _TESTBED = option(..., "The testbed file.", "--testbed", kind="FILE")
 _LINK = "With --link"
@@ -139,6 +143,31 @@ def serve(
     from pareto.hosts.setup import serve
 
     raise typer.Exit(serve.serve(listen, say))
+
+
+@command(
+    fleet,
+    "fleet join --scheduler tls://192.0.2.1:8786 --testbed lab1.yaml --tls-ca-file ca.pem --tls-cert lab.pem "
+    "--tls-key lab-key.pem",
+)
+def join(
+    scheduler: str = option(..., "dask's scheduler: tls://HOST:PORT.", kind="ADDRESS"),
+    testbed: str = option("local", "local, or a file that names hosts.", kind="FILE"),
+    name: str = option("", "What rows call it.  [lab1@HOST for lab1.yaml]", kind="NAME"),
+    tls_ca_file: Path | None = option(None, "The authority of its certificates.", kind="FILE"),
+    tls_cert: Path | None = option(None, "This machine's certificate.", kind="FILE"),
+    tls_key: Path | None = option(None, "Its key.", kind="FILE"),
+) -> None:
+    """Let the sweeps at a scheduler measure on a testbed of this machine's, until Ctrl-C."""
+    from pareto.driver.fleet import cluster, member
+    from pareto.hosts.access import require_testbed
+    from pareto.sweep.checked_sweep import make_sweep
+
+    let_in = cluster.security("--scheduler", scheduler, (tls_ca_file, tls_cert, tls_key))
+    wanted = make_sweep({"model": "any", "testbed": testbed})
+    if not wanted.simulated:
+        require_testbed(wanted.testbed)
+    member.join(scheduler, let_in, wanted.testbed, name or f"{wanted.testbed_name}@{platform.node()}", say)
 
 
 def _ask(prompt: str) -> str:

@@ -56,9 +56,7 @@ class Observed:
 @dataclass(frozen=True)
 class Judgement:
     """One quantity asked and measured, both in `unit`: `s`, `bit/s` or `share`. `fault` is empty where they agree.
-
-    `spread` is the least and the greatest of the readings; for a share, the interval (99.9 %) of its sample.
-    """
+    `spread` is the least and the greatest of the readings; for a share, the interval (99.9 %) of its sample."""
 
     quantity: str
     unit: str
@@ -76,10 +74,8 @@ class Judgement:
 
 
 def check(out: Console, sweep: Sweep, duration_s: float, figures: Path) -> bool:
-    """Probe each network of a sweep for `duration_s` a link and show the results; whether all was as asked.
-
-    The local testbed gets as many links as a network names. Raises TestbedError.
-    """
+    """Probe each network of a sweep for `duration_s` a link and show the results; whether all was as asked. The local
+    testbed gets as many links as a network names. Raises TestbedError."""
     networks = networks_to_check(sweep)
     require_testbed(sweep.testbed)
     profiles = [profile for network in networks for profile in network]

@@ -46,15 +46,7 @@ UNTRACED = "none"
 _PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
-def run(
-    out: Console,
-    sweep: Sweep,
-    folder: Path,
-    *,
-    prove: bool = False,
-    document: Path | None = None,
-    json: bool = False,
-) -> bool:
+def run(out: Console, sweep: Sweep, folder: Path, *, prove: bool, document: Path | None, json: bool) -> bool:
     """Print the points of the sweep's model, or a row for each of its models; False if a proof fails.
 
     folder: where the figure of a single model goes. document: a Markdown file whose table gets the rows, one by one as
@@ -111,10 +103,8 @@ def as_object(outline: Outline, running: Sequence[Cost], proofs: Sequence[str] =
 
 
 def points_table(outline: Outline, running: Sequence[Cost], proofs: Sequence[str] = ()) -> Table:
-    """A row for each point, and under point 0 the image in the other dtype that it could be sent in.
-
-    running: the cost of all that runs before each point. proofs: for each point a word on its proof, for a column.
-    """
+    """A row for each point, and under point 0 the image in the other dtype that it could be sent in. running: the cost
+    of all that runs before each point. proofs: for each point a word on its proof, for a column."""
     sides = [
         (_scaled(getattr(running[-1], what)), title, [getattr(cost, what) for cost in running])
         for what, title in (("flops", "FLOP"), ("parameters", "par."))
@@ -237,10 +227,8 @@ def _row(recipe: Recipe, *, prove: bool) -> tuple[str, ...]:
 
 
 def write(rows: Iterable[Sequence[str]], document: Path) -> None:
-    """Put the rows into the table of a Markdown file, in place of those of the same models; other rows stay.
-
-    The table lies between two comments; a file without them gets it at its end.
-    """
+    """Put the rows into the table of a Markdown file, in place of those of the same models; other rows stay. The table
+    lies between two comments; a file without them gets it at its end."""
     text = files.text(document, "document") if document.exists() else ""
     before, begin, rest = text.partition(BEGIN)
     made, _, after = rest.partition(END)

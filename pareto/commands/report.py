@@ -91,10 +91,8 @@ def report(
 
 
 def run_folders(console: Console, given: Sequence[Path], results: Path) -> list[Path]:
-    """The folders of the runs among some paths or names, each once. Raises StoreError if there is none.
-
-    Among several, a path that is no run (`results/*` may have such) is passed over, and that is printed.
-    """
+    """The folders of the runs among some paths or names, each once. Raises StoreError if there is none. Among several,
+    a path that is no run (`results/*` may have such) is passed over, and that is printed."""
     runs, others = [], []
     for path in given:
         folder = next((at for at in (path, results / path) if (at / "trials.csv").is_file()), None)

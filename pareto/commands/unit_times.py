@@ -42,10 +42,8 @@ OFF = 0.05
 
 
 def run(out: Console, sweep: Sweep, folder: Path, *, fresh: bool, trace: Path | None) -> None:
-    """Print the profile of each of a sweep's models, made now or used again, and what was written.
-
-    folder: beneath which profiles are kept. trace: a file for all of them. Raises UserError, TestbedError.
-    """
+    """Print the profile of each of a sweep's models, made now or used again, and what was written. folder: beneath
+    which profiles are kept. trace: a file for all of them. Raises UserError, TestbedError."""
     if trace is not None and not trace.parent.is_dir():
         raise UserError(f"--trace {trace}: there is no folder {trace.parent}")
     kept = make_or_reuse(out, sweep, folder, fresh=fresh)
@@ -64,9 +62,7 @@ def run(out: Console, sweep: Sweep, folder: Path, *, fresh: bool, trace: Path | 
 
 def make_or_reuse(out: Console, sweep: Sweep, folder: Path = PROFILES, *, fresh: bool = False) -> Kept:
     """The profile of each of a sweep's models on its testbed, by full name; `on_testbed` says which are made anew.
-
-    Raises UserError, TestbedError.
-    """
+    Raises UserError, TestbedError."""
     sweep = canonical(sweep)
     if sweep.simulated:
         return _simulated(sweep, folder)
@@ -195,9 +191,7 @@ def _of_backend(cost: BackendCost) -> str:
 
 def trace_events(profiles: Sequence[ModelProfile]) -> str:
     """The profiles as trace events in JSON: a process a model, a row a device, a slice a unit at its median.
-
-    https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU is the format.
-    """
+    https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU is the format."""
     events: list[dict[str, Any]] = []
     for pid, profile in enumerate(profiles, start=1):
         rows = {0: ("process_name", profile.model)}

@@ -24,7 +24,7 @@ from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
 from pareto.hosts.testbed import Testbed
 from pareto.partitions.recipe import squashed
 from pareto.simulated.world import load
-from pareto.sweep import plan
+from pareto.sweep import foreseen, plan
 from pareto.sweep.networks import links_of, networks_of
 from pareto.sweep.sweep import Sweep
 from pareto.trial import start
@@ -105,7 +105,7 @@ class Job:
             raise start.not_started(bed, error) from error
         self._opened = bed, workers
 
-    def _prepare(self) -> dict[str, plan.ModelFacts]:
+    def _prepare(self) -> dict[str, foreseen.ModelFacts]:
         from pareto.models.prepare import prepare, recipe
         from pareto.partitions import model as partitioned
         from pareto.partitions.registry import canonical as canonical_name

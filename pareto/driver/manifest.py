@@ -22,9 +22,9 @@ from pareto.hosts import inventory
 from pareto.hosts.connection import FAULTS
 from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
 from pareto.hosts.testbed import Testbed
+from pareto.partitions.recipe import OWN
 from pareto.protocol.errors import UserError
 from pareto.remote.backends import registry
-from pareto.remote.codecs.registry import is_own
 from pareto.simulated.world import load
 from pareto.sweep import dataset_names, profile_files
 from pareto.sweep.checked_sweep import check_sweep, parse_requested
@@ -221,7 +221,7 @@ def _elsewhere(sweep: Sweep) -> dict[str, str]:
 def _comparable(name: str, value: Any) -> Any:
     """The part of an option's value that must stay the same. A file may have moved: its content is compared later."""
     if name == "model":
-        return tuple(_own_name(model) or model for model in value)
+        return tuple(made.name if (made := OWN.own(model)) else model for model in value)
     if name == "netem":
         return tuple(
             ALONG.join(Path(part).stem if profile_files.is_file(part) else part.casefold() for part in parts)
@@ -234,20 +234,13 @@ def _comparable(name: str, value: Any) -> Any:
     return "a file" if name in _OUTSIDE and _OUTSIDE[name](value) else value
 
 
-def _own_name(model: str) -> str | None:
-    """The name of a user's own model; None of another."""
-    from pareto.partitions.user_file import is_reference, name_of
-
-    return name_of(model) if is_reference(model) else None
-
-
 _OUTSIDE: Mapping[str, Callable[[Any], bool]] = {
-    "model": lambda models: any(map(_own_name, models)),
+    "model": lambda models: any(map(OWN.own, models)),
     "netem": lambda netems: any(
         profile_files.is_file(part) for netem in netems for part in (netem, *netem.split(ALONG))
     ),
-    "backend": lambda texts: any(map(registry.own, texts)),
-    "codec": lambda texts: any(map(is_own, texts)),
+    "backend": lambda texts: any(map(registry.OWN.own, texts)),
+    "codec": lambda texts: any(codec.own for codec in coding(texts)),
     "weights": lambda source: source not in ("seeded", "pretrained"),
     "dataset": dataset_names.runs_code,
     "data_path": lambda path: path is not None,

@@ -11,9 +11,10 @@ from pareto.analysis.schema import CELL
 from pareto.driver.stop import Rounds
 from pareto.sweep import plan
 from pareto.sweep.cell import Cell
+from pareto.sweep.foreseen import Models
 from pareto.sweep.load import NO, OPEN, YES
 from pareto.sweep.networks import Networks
-from pareto.sweep.plan import FIRST, Models, Plan
+from pareto.sweep.plan import FIRST, Plan
 from pareto.sweep.sweep import Sweep
 from pareto.trial.store import Store
 

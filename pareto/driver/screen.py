@@ -27,8 +27,9 @@ from pareto.remote.link.profile import describe
 from pareto.remote.link.units import minutes, nbytes
 from pareto.sweep import dataset_names, load
 from pareto.sweep.cell import Cell
+from pareto.sweep.foreseen import ModelFacts, Models, of_links, reach, too_large
 from pareto.sweep.networks import Networks
-from pareto.sweep.plan import CLEARLY, ModelFacts, Models, Plan, of_links, reach, too_large
+from pareto.sweep.plan import CLEARLY, Plan
 from pareto.sweep.sweep import AUTO, Sweep
 from pareto.sweep.waits import slowed
 from pareto.trial.rows import REACHED

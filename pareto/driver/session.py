@@ -21,7 +21,7 @@ from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import TestbedError
 from pareto.hosts.testbed import Testbed
 from pareto.partitions.allocator import DEFAULT, TUNED
-from pareto.sweep import plan
+from pareto.sweep import foreseen, plan
 from pareto.sweep.cell import Cell
 from pareto.sweep.networks import Networks
 from pareto.sweep.sweep import Sweep
@@ -92,7 +92,7 @@ def measure(
 
 
 def allocator_cost(
-    workers: AnyWorkers, sweep: Sweep, models: plan.Models, networks: Networks
+    workers: AnyWorkers, sweep: Sweep, models: foreseen.Models, networks: Networks
 ) -> list[dict[str, Any]]:
     """The cost to hosts of leaving freed memory to the C library, as other programs do: for each model and batch size
     the point where it is cut most evenly, and by role how many times as long as tuned a run of that host's part took.

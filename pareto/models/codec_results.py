@@ -23,6 +23,7 @@ from pareto.partitions.engines import registry
 from pareto.partitions.engines.base import Builder, Calibrator, Ranges
 from pareto.partitions.engines.base import Built as BuiltStage
 from pareto.partitions.engines.registry import EAGER, EXACT, Engine
+from pareto.partitions.entry import Placing
 from pareto.partitions.model import PartitionedModel
 from pareto.partitions.quality import Answers, Comparison, Quality
 from pareto.partitions.stage import Stage
@@ -99,7 +100,7 @@ def expected(
     splits: Sequence[Split],
     codecs: Sequence[Codec],
     task: str = "",
-    places: Callable[[Sequence[Tensor]], Tensor] | None = None,
+    places: Placing | None = None,
     engines: Sequence[Engine] = (EXACT,),
     show: Callable[[str], None] = lambda words: None,
 ) -> Expected:

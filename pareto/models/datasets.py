@@ -174,12 +174,14 @@ class _Own:
 
     def __init__(self, name: str, path: Path | None) -> None:
         """Raises UserError."""
-        in_file = dataset_names.own(name)
-        self._file = in_file.file if in_file else None
-        self._shown = f"{in_file.file}:{in_file.attribute}" if in_file else f"data set {name}"
+        own = dataset_names.OWN.own(name)
+        self._file = Path(own.file) if own else None
+        self._shown = name if own else f"data set {name}"
         made = self._calling(lambda: _maker(name)(path), f"({str(path)!r})" if path else "(None)")
         if not (hasattr(made, "__len__") and hasattr(made, "__getitem__")):
-            raise UserError(f"{self._shown} makes no data set but {_kind(made)}: it needs len() and [i]")
+            raise UserError(
+                f"{self._shown} makes no data set but {type(made).__name__}: it needs len() and [i]"
+            )
         self._set = made
         self._length = self._calling(lambda: len(made), ": its len()")
         if not self._length:
@@ -206,7 +208,7 @@ class _Own:
         pair = self._calling(lambda: self._set[number], f"[{number}]")
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise UserError(
-                f"{self._shown}[{number}] is no pair of image and label but {_kind(pair)}: "
+                f"{self._shown}[{number}] is no pair of image and label but {type(pair).__name__}: "
                 "where nobody knows the label, it is None"
             )
         return pair[0], pair[1]
@@ -224,7 +226,7 @@ class _Own:
         try:
             index = operator.index(label)
         except TypeError:
-            raise UserError(f"{its} no whole number but {_kind(label)}") from None
+            raise UserError(f"{its} no whole number but {type(label).__name__}") from None
         if not 0 <= index < most:
             raise UserError(f"{its} {index}: labels are from 0 to {most - 1}")
         return index
@@ -237,13 +239,9 @@ class _Own:
 
 
 def _maker(name: str) -> Callable[[Path | None], Any]:
-    if in_file := dataset_names.own(name):
-        return user_file.maker(in_file.file, in_file.attribute, "data set")
-    return dataset_names.offered()[name].load()  # type: ignore[no-any-return]
-
-
-def _kind(value: Any) -> str:
-    return type(value).__name__
+    if own := dataset_names.OWN.own(name):
+        return user_file.maker(own, dataset_names.OWN.what)
+    return dataset_names.OWN.offered()[name].load()  # type: ignore[no-any-return]
 
 
 def match(

@@ -23,7 +23,7 @@ from pareto.partitions.inputs import BYTES, Images, Taken
 from pareto.partitions.recipe import Recipe
 from pareto.partitions.tracing import normalized
 from pareto.protocol.errors import UserError
-from pareto.remote.backends.base import Tensors, layout
+from pareto.remote.backends.base import Tensors, dtype_name, layout
 from pareto.remote.codecs import camera, pictures
 from pareto.remote.codecs.base import in_words
 from pareto.remote.codecs.camera import Crop, crop_for
@@ -178,7 +178,9 @@ def _as_bytes(pixels: Tensor) -> Tensor:
             )
         return pixels.mul(255).round().to(torch.uint8).contiguous()
     if pixels.dtype != torch.uint8:
-        raise ValueError(f"its pixels are {_dtype(pixels.dtype)}: an image has uint8, or floats from 0 to 1")
+        raise ValueError(
+            f"its pixels are {dtype_name(pixels.dtype)}: an image has uint8, or floats from 0 to 1"
+        )
     return pixels.contiguous()
 
 
@@ -193,14 +195,10 @@ def own_inputs(what: Any, inputs: Sequence[Input]) -> Tensors:
         what = tuple(what[name] for name in names)
     tensors = tuple(what) if isinstance(what, tuple | list) else (what,)
     came = tuple(layout([one])[0] if isinstance(one, Tensor) else (type(one).__name__, ()) for one in tensors)
-    wanted = tuple((_dtype(one.dtype), one.shape) for one in inputs)
+    wanted = tuple((dtype_name(one.dtype), one.shape) for one in inputs)
     if came != wanted:
         raise ValueError(f"it is {in_words(came)}: the model takes {in_words(wanted)}, without the batch")
     return tuple(one.detach().cpu().contiguous() for one in tensors)
-
-
-def _dtype(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
 
 
 def _sizes(shape: Sequence[int]) -> str:

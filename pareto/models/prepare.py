@@ -29,11 +29,12 @@ from pareto.partitions.recipe import CLASSES, Cuts, Recipe
 from pareto.partitions.shards import Shard
 from pareto.protocol import messages
 from pareto.protocol.errors import BackendError, UserError, one_line
+from pareto.protocol.own import Own
 from pareto.remote.backends.base import Tensors, batches
 from pareto.remote.codecs import own
-from pareto.remote.codecs.registry import FILE, Codec, Own, parse
+from pareto.remote.codecs.registry import FILE, Codec, parse
 from pareto.sweep.cell import Cell
-from pareto.sweep.plan import ModelFacts
+from pareto.sweep.foreseen import ModelFacts
 from pareto.sweep.splits import Split, chosen_points, fold_note
 from pareto.sweep.sweep import AUTO, JPEG, Sweep
 
@@ -176,7 +177,7 @@ def _prepare(
     # First: what makes a user's own weights may make the images too, and says so where both are missing.
     made = weights.make(recipe.name, sweep.weights, sweep.seed, folder)
     dataset = feed.open_dataset(sweep)
-    model = partitioned.load(recipe, made.path)
+    model = partitioned.load(recipe, made)
     fed, facts, notes = feed.feed_for(sweep, dataset, recipe, model.results)
     input_bytes, result_bytes = model.points[0].payload_bytes, sum(spec.nbytes for spec in model.results)
     for batch_size in sweep.batch_sizes:
@@ -227,7 +228,7 @@ def _prepare(
         data[batch_size] = Artifact.unlinked(folder / "data.part")
     code = Artifact.unlinked(Path(shutil.copyfile(recipe.file, folder / "model.py"))) if recipe.file else None
     sent = _own_codecs(codecs, sweep.seed, folder)
-    weights_file = Artifact.unlinked(made.path, made.digest)
+    weights_file = Artifact.unlinked(made, made.stem)
     return Prepared(
         recipe.name,
         recipe,
@@ -256,7 +257,7 @@ def _prepare(
         ),
         {
             "weights": sweep.weights,
-            "weights_digest": made.digest,
+            "weights_digest": made.stem,
             "source_digest": code.digest if code else None,
             "dataset": {**facts, "inputs": inputs},
             "graph_digest": model.graph_digest,

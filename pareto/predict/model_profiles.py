@@ -141,7 +141,7 @@ def folder_of(folder: Path, sweep: Sweep, outline: partitioned.Outline, world: A
     if any(codec.names for codec in sweep.coding):  # which take longer for some images than for others
         images = sweep.dataset, str(sweep.data_path), sweep.images, sweep.weights, sweep.seed
         files = [Path(codec.own.file) for codec in sweep.coding if codec.own is not None]
-        files += [in_file.file] if (in_file := dataset_names.own(sweep.dataset)) else []
+        files += [Path(made.file)] if (made := dataset_names.OWN.own(sweep.dataset)) else []
         own = [file_digest(file) for file in files]
         settings += [sorted(sweep.codecs), *own, *images]
     keys = (json.dumps(each, sort_keys=True).encode() for each in (settings, of_links))

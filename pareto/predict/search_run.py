@@ -29,6 +29,7 @@ from pareto.remote.codecs.registry import NONE
 from pareto.remote.link.units import minutes
 from pareto.sweep import plan
 from pareto.sweep.cell import Cell, Condition
+from pareto.sweep.foreseen import Models, of_links, roughly
 from pareto.sweep.networks import Networks
 from pareto.sweep.sweep import Sweep
 from pareto.trial.store import REDONE, Row, Store
@@ -47,7 +48,7 @@ class Searching:
     def __init__(
         self,
         sweep: Sweep,
-        models: plan.Models,
+        models: Models,
         networks: Networks,
         store: Store | None = None,
         profiles: Mapping[str, ModelProfile] | None = None,
@@ -266,7 +267,7 @@ class Searching:
     def _roughly(self, cells: Sequence[Cell]) -> Floats:
         """The figures that the plan foresees: cells x 2, `losses`."""
         return losses(
-            *np.array([plan.foreseen(cell, self._sweep, self._models, self._networks) for cell in cells]).T
+            *np.array([roughly(cell, self._sweep, self._models, self._networks) for cell in cells]).T
         )
 
     def _foreseen(self, group: Group, cells: Sequence[Cell], profile: ModelProfile | None) -> Prospects:
@@ -281,7 +282,7 @@ class Searching:
             moves=profile is not None and engine == EAGER,
         )
         if profile is None and not self._awaits:
-            least = [plan.of_links(cell, self._models, self._networks, tolerance) for cell in cells]
+            least = [of_links(cell, self._models, self._networks, tolerance) for cell in cells]
             result.expected[:], result.bound[:] = self._roughly(cells), losses(*np.array(least).T)
             splits, backends = (
                 _numbered(values)

@@ -18,6 +18,7 @@ from typing import Annotated, Any, ClassVar, Generic, TypeVar, get_args
 
 from pareto.protocol.constants import MOST_IN_FLIGHT, MOST_REQUESTS
 from pareto.protocol.jsonlines import Handler, Refused
+from pareto.protocol.own import Own
 from pareto.protocol.validation import Bounds, read
 
 MAX_S = 86_400.0
@@ -143,27 +144,14 @@ class OwnCut:
 
 @dataclass
 class OwnCodec:
-    """A user's own codec. file, attribute: what makes it, with this seed. typed: the file as the user names it.
-    weights: a file with that digest. Its keys are those of the codec at each cut, behind the cut's point and a dot."""
+    """A user's own codec, made with this seed. weights: a file with that digest. Its keys are those of the codec at
+    each cut, behind the cut's point and a dot."""
 
-    name: str
-    file: str
-    attribute: str
-    typed: str
+    own: Own
     weights: str
     digest: str
     seed: Count
     cuts: list[OwnCut]
-
-
-@dataclass
-class OwnBackend:
-    """A user's own backend. file, attribute: what makes it. typed: the file as the user names it."""
-
-    name: str
-    file: str
-    attribute: str
-    typed: str
 
 
 @dataclass
@@ -203,7 +191,7 @@ class Listen(Request[dict[str, Port]], op="listen"):
     token: str
     backends: list[str]
     keys: Keys = NO_KEYS
-    own: list[OwnBackend] = field(default_factory=list)
+    own: list[Own] = field(default_factory=list)
 
 
 @dataclass
@@ -216,7 +204,7 @@ class Connect(Request[None], op="connect"):
     ports: dict[str, Port]
     backends: list[str]
     keys: Keys = NO_KEYS
-    own: list[OwnBackend] = field(default_factory=list)
+    own: list[Own] = field(default_factory=list)
 
 
 @dataclass

@@ -39,7 +39,8 @@ from pareto.simulated.requests import RequestPath, Work
 from pareto.simulated.world import World
 from pareto.sweep.bounds import Crossing
 from pareto.sweep.cell import Cell
-from pareto.sweep.plan import OVERHEAD_S, ModelFacts, Trial, crossings
+from pareto.sweep.foreseen import ModelFacts, crossings
+from pareto.sweep.plan import OVERHEAD_S, Trial
 from pareto.sweep.splits import fold_note
 from pareto.sweep.sweep import AUTO, Sweep
 from pareto.trial.any_workers import AnyWorkers

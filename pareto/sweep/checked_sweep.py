@@ -24,18 +24,10 @@ from pareto.sweep.options import OPTIONS, PHASES, QUICK_TRIALS
 from pareto.sweep.sweep import AUTO, JPEG, MOST_IMAGES, Sweep, parse_sweep
 from pareto.sweep.testbeds import spelled_out
 
-OF_LOCAL_TESTBED = ("edge_cpu", "threads", "device", "hosts", "initial_window", "slow_start_after_idle")
+_OF_TCP = ("initial_window", "slow_start_after_idle")
+OF_LOCAL_TESTBED = ("edge_cpu", "threads", "device", "hosts", *_OF_TCP)
 """Options of the local testbed. A testbed file says these things of its hosts itself."""
-NOT_ALONE = (
-    "netem",
-    "points",
-    "codec",
-    "search",
-    "hosts",
-    "congestion",
-    "initial_window",
-    "slow_start_after_idle",
-)
+NOT_ALONE = ("netem", "points", "codec", "search", "hosts", "congestion", *_OF_TCP)
 """Options that say nothing of a single host."""
 _LENGTHENING = ("trials", "until", "budget", *PHASES)
 """The keys by which a file says how long to measure."""
@@ -206,8 +198,8 @@ def _of_dataset(sweep: Sweep) -> Iterator[str]:
             "--data-path says where a data set lies: give it with --dataset cifar10 or --dataset folder, or for a data "
             "set of your own, and only then"
         )
-    if (in_file := dataset_names.own(sweep.dataset)) and not in_file.file.is_file():
-        yield f"--dataset {sweep.dataset}: there is no file {in_file.file}"
+    if (made := dataset_names.OWN.own(sweep.dataset)) and not Path(made.file).is_file():
+        yield f"--dataset {sweep.dataset}: there is no file {made.file}"
 
 
 def _of_source(sweep: Sweep) -> Iterator[str]:
@@ -275,7 +267,7 @@ def _of_one_host(sweep: Sweep, only: str) -> Iterator[str]:
 
 
 def _of_engines(sweep: Sweep) -> Iterator[str]:
-    """Faults of engines that cannot be used here. Raises UserError for those that lose something beside each other."""
+    """Faults of engines that cannot be used here, where what those that change results make of them is worked out."""
     engines = [engine_registry.parse(text) for text in sweep.engines]
     for engine in engines if sweep.simulated else ():
         if engine.differs:
@@ -283,7 +275,9 @@ def _of_engines(sweep: Sweep) -> Iterator[str]:
                 f"--engine {engine.text}: a simulated testbed computes nothing, so what an engine changes in the "
                 "results cannot be known: leave it out"
             )
-    engine_registry.check_lossy(sweep.engines)
+    for name in (name for engine in engines for name in engine.of_all):
+        if engine_registry.ENGINES[name].differs and (lacks := engine_registry.missing(name)):
+            yield f"--engine {name}: what it does to the results is worked out here first: {lacks}"
     yield from _of_roles(sweep, "engine", engines)
 
 

@@ -121,11 +121,6 @@ def slo(text: str) -> Slo:
     return Slo(text, share, units.delay_s(limit, "--slo"))
 
 
-def stated(text: str) -> str:
-    """The text of an SLO. Raises UserError for one that is none."""
-    return slo(text).text
-
-
 def listed(texts: Sequence[str]) -> tuple[str, ...]:
     """The texts, each once, of which those that name no file name a load. Raises UserError. Opens no file."""
     for text in texts:

@@ -5,19 +5,11 @@ from __future__ import annotations
 import functools
 import math
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationError,
-    field_validator,
-)
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError, field_validator
 
 from pareto.basics.yaml_file import quantity
 from pareto.hosts.host import EDGE, MAX_HOSTS, SERVER, TcpSettings
@@ -26,12 +18,12 @@ from pareto.partitions.allocator import Allocator
 from pareto.partitions.engines import registry as engine_registry
 from pareto.protocol.constants import MOST_REQUESTS
 from pareto.protocol.errors import UserError, in_plain_words
+from pareto.protocol.own import Own
 from pareto.remote.backends import registry
 from pareto.remote.codecs import registry as codec_registry
 from pareto.remote.link import units
 from pareto.remote.link.probe import Tolerance
 from pareto.sweep import dataset_names, load
-from pareto.sweep import memory as of_memory
 from pareto.sweep.options import OPTIONS, ROUNDS, testbed_name
 from pareto.sweep.testbeds import numbered, several
 
@@ -116,15 +108,33 @@ def _option(name: str, **bounds: Any) -> Any:
     return Field(default=OPTIONS[name].default, alias=name, **bounds)
 
 
+def _stated(read: Callable[[str], object]) -> Callable[[str], str]:
+    """A check of a text, which stays as it is: `read` raises ValueError."""
+
+    def checked(text: str) -> str:
+        read(text)
+        return text
+
+    return checked
+
+
+def _edge_bytes(text: str) -> int:
+    """The bytes that a text gives the edge. Raises UserError."""
+    role, _, size = text.partition("=")
+    if role != EDGE or not size:
+        raise UserError("say whose it is, as in edge=512mib")
+    return units.size_bytes(size, "--memory")
+
+
 def _backends(values: tuple[str, ...]) -> tuple[str, ...]:
     """The backends, those of a user's files by absolute paths. Raises ValueError."""
-    return _each_once(tuple(map(registry.typed, values)))
+    return _each_once(tuple(map(registry.OWN.typed, values)))
 
 
 class Sweep(BaseModel):
     """A sweep as the user wants it, by options or by a file whose keys are the options' names."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    model_config = {"frozen": True, "extra": "forbid", "populate_by_name": True}
 
     models: Names = _option("model")
     netems: Names = _option("netem")
@@ -159,7 +169,7 @@ class Sweep(BaseModel):
     every: str | None = _option("every")
     queue: int = _option("queue", ge=1, le=10_000)
     find_rate: Literal["constant", "poisson"] | None = _option("find_rate")
-    slo: Annotated[str, AfterValidator(load.stated)] | None = _option("slo")
+    slo: Annotated[str, AfterValidator(_stated(load.slo))] | None = _option("slo")
     congestion: Literal["cubic", "bbr", "reno"] | None = _option("congestion")
     initial_window: int | None = _option("initial_window", ge=1, le=1000)
     slow_start_after_idle: bool = _option("slow_start_after_idle")
@@ -174,7 +184,7 @@ class Sweep(BaseModel):
     edge_only: bool = _option("edge_only")
     server_only: bool = _option("server_only")
     edge_cpu: float = _option("edge_cpu", ge=0.05, le=1.0)
-    memory: Annotated[str, AfterValidator(of_memory.stated)] | None = _option("memory")
+    memory: Annotated[str, AfterValidator(_stated(_edge_bytes))] | None = _option("memory")
     threads: int | None = _option("threads", ge=1, le=256)
     device: str = _option("device")
     sample: Annotated[float | None, quantity(units.delay_s), BeforeValidator(_unless_off)] = _option(
@@ -269,9 +279,9 @@ class Sweep(BaseModel):
         return tuple(str(registry.parse(backend)) for backend in self.backends)
 
     @property
-    def own_backends(self) -> tuple[registry.Own, ...]:
+    def own_backends(self) -> tuple[Own, ...]:
         """The user's own backends."""
-        return _each_once(tuple(filter(None, map(registry.own, self.backends))))
+        return _each_once(tuple(filter(None, map(registry.OWN.own, self.backends))))
 
     @property
     def coding(self) -> tuple[codec_registry.Codec, ...]:
@@ -280,7 +290,7 @@ class Sweep(BaseModel):
     @property
     def edge_memory(self) -> int:
         """The bytes that the edge has; 0 where nobody says."""
-        return 0 if self.memory is None else of_memory.of_text(self.memory)
+        return 0 if self.memory is None else _edge_bytes(self.memory)
 
     @property
     def level(self) -> load.Slo | None:

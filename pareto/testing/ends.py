@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from pareto.protocol.errors import BackendError, UserError
-from pareto.protocol.messages import JoinAgents, Keys, OwnBackend
+from pareto.protocol.messages import JoinAgents, Keys
 from pareto.remote.backends import base, registry
 from pareto.remote.backends.base import Client, Layout, Tensors, layout
 from pareto.remote.backends.tls import Tls
@@ -99,8 +99,8 @@ class Pair:
 def _loaded(text: str) -> registry.BackendName:
     """A backend's name, once this process has it. Raises ValueError, UserError."""
     warnings.filterwarnings("ignore", "You are using a Backend")  # torch's, of its own rendezvous
-    if own := registry.own(text):
-        base.load_own([OwnBackend(own.name, own.file, own.attribute, own.file)])
+    if own := registry.OWN.own(text):
+        base.load_own([own])
     return registry.parse(text)
 
 

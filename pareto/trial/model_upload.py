@@ -117,7 +117,7 @@ def _request(
         [file(data) for data in prepared.data.values()] if role == EDGE else [],
         [
             messages.OwnCodec(
-                *(codec.own.name, file(codec.code, ".py"), codec.own.attribute, codec.own.file),
+                replace(codec.own, file=file(codec.code, ".py")),
                 *(file(codec.weights), codec.weights.digest, codec.seed, codec.cuts),
             )
             for codec in prepared.codecs

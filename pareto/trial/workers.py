@@ -20,13 +20,15 @@ from pareto.partitions.engines.registry import EAGER
 from pareto.protocol import messages, profile_messages, trial_messages
 from pareto.protocol.jsonlines import plain
 from pareto.protocol.messages import Split
+from pareto.protocol.own import Own
 from pareto.protocol.trial_messages import Progress
 from pareto.remote.backends import registry
 from pareto.remote.link import probe
 from pareto.remote.link.profile import Profile
 from pareto.sweep.bounds import Crossing
 from pareto.sweep.cell import Cell
-from pareto.sweep.plan import Trial, crossings
+from pareto.sweep.foreseen import crossings
+from pareto.sweep.plan import Trial
 from pareto.sweep.sweep import AUTO
 from pareto.trial.any_workers import RECENT_S, AnyWorkers
 from pareto.trial.devices import Devices, Series
@@ -65,7 +67,7 @@ class Workers(AnyWorkers):
         sample_s: float | None = None,
         tcp: TcpSettings | None = None,
         allocator: str = TUNED,
-        own: Sequence[registry.Own] = (),
+        own: Sequence[Own] = (),
     ) -> None:
         """backends: the cells' transports. sample_s: as of `Devices`. allocator: until a cell says otherwise. own: a
         user's own among the backends."""
@@ -73,7 +75,7 @@ class Workers(AnyWorkers):
         self._tcp = tcp or TcpSettings()
         self.allocator = allocator
         self._sessions, self._own_backends = Programs(), own
-        self._own: dict[str, list[messages.OwnBackend]] = {}
+        self._own: dict[str, list[Own]] = {}
         """By role, the user's own backends, as the host has them."""
         self._model: str | None = None
         self._is_whole = False  # it is loaded with all of its units
@@ -388,13 +390,10 @@ class Workers(AnyWorkers):
             }
             self._sessions.ask_all(ends, START_TIMEOUT_S)
 
-    def _sent_backends(self, role: str) -> list[messages.OwnBackend]:
+    def _sent_backends(self, role: str) -> list[Own]:
         """The user's own backends, once their files are on a host. Raises UserError, Unreachable."""
-        sent = []
-        for each in self._own_backends:
-            path = self._testbed.remotes[role].ship(Path(each.file), f"{registry.digest(each)}.py")
-            sent.append(messages.OwnBackend(each.name, path, each.attribute, each.file))
-        return sent
+        ship, own = self._testbed.remotes[role].ship, self._own_backends
+        return [replace(each, file=ship(Path(each.file), f"{registry.digest(each)}.py")) for each in own]
 
     def _question(self, profile: Profile) -> probe.Question:
         """The question that judges the link, and not TCP: where that is to be slow, datagrams tell the rate."""

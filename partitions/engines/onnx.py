@@ -106,15 +106,10 @@ def bound_run_of(session: Any, stage: Stage, example: Payload, weights_bytes: in
     made = [each.name for each in session.get_outputs()]
     results = [(tuple(one.shape), one.dtype) for one in stage(one_example(example))]
     device = example[0].device
+    there = device.type, device.index or 0
 
     def place(tensor: Tensor) -> tuple[str, int, Any, list[int], int]:
-        return (
-            device.type,
-            device.index or 0,
-            _numpy_type(tensor.dtype),
-            list(tensor.shape),
-            tensor.data_ptr(),
-        )
+        return (*there, _numpy_type(tensor.dtype), list(tensor.shape), tensor.data_ptr())
 
     def run(tensors: Payload) -> Payload:
         binding = session.io_binding()

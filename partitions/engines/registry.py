@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from pareto.partitions.by_role import IS, JOINS, ByRole, role
-from pareto.protocol.errors import UserError
 
 if TYPE_CHECKING:
     from pareto.partitions.engines.base import Builder
@@ -154,13 +153,6 @@ def missing(name: str, device: str = "cpu", capability: str = "") -> str:
         if on_gpu and cuda_toolkit() is None:
             return "it lacks CUDA's header files: install NVIDIA's CUDA toolkit, or say by CUDA_HOME where it lies"
     return ""
-
-
-def check_lossy(texts: Sequence[str]) -> None:
-    """Raises UserError where this host cannot work out what engines that change results make of them."""
-    for name in (name for text in texts for name in parse(text).of_all):
-        if ENGINES[name].differs and (lacks := missing(name)):
-            raise UserError(f"--engine {name}: what it does to the results is worked out here first: {lacks}")
 
 
 def missing_here(device: str, capability: str = "") -> dict[str, str]:

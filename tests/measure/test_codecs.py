@@ -48,7 +48,7 @@ def image() -> torch.Tensor:
 def payloads(name: str, folder: Path) -> Iterator[tuple[str, Tensors]]:
     """What crosses at each place, named by its point."""
     recipe = Recipe(name, input="uint8")
-    model = partitioned.load(recipe, weights.make(name, "seeded", 0, folder).path)
+    model = partitioned.load(recipe, weights.make(name, "seeded", 0, folder))
     last = len(model.points) - 1
     for place, share in PLACES.items():
         point = round(share * last)

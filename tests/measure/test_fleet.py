@@ -19,8 +19,8 @@ pytest.importorskip("distributed")
 
 from pareto.sweep import plan
 from pareto.sweep.checked_sweep import make_sweep
+from pareto.sweep.foreseen import ModelFacts
 from pareto.sweep.networks import networks_of
-from pareto.sweep.plan import ModelFacts
 from tests.measure.conftest import Printed
 from tests.program import pareto
 from tests.unit.simulated.worlds import MODEL

@@ -43,7 +43,7 @@ def loaded(file: Path, text: str, folder: Path, dtype: str) -> PartitionedModel:
     name = registry.canonical(f"{file}:net")
     path, attribute = registry.source(name)
     made = weights.make(name, "seeded", 0, folder)
-    return partitioned.load(Recipe(name, Cuts("op", 1, False), path, attribute, None, dtype), made.path)
+    return partitioned.load(Recipe(name, Cuts("op", 1, False), path, attribute, None, dtype), made)
 
 
 @pytest.fixture(scope="module")

@@ -15,9 +15,9 @@ from pareto.partitions import model as partitioned
 from pareto.partitions.recipe import Recipe
 from pareto.protocol.errors import UserError
 from pareto.protocol.jsonlines import Refused
-from pareto.sweep import memory, plan
+from pareto.sweep import plan
 from pareto.sweep.checked_sweep import make_sweep
-from pareto.sweep.plan import ModelFacts
+from pareto.sweep.foreseen import RUNTIME_BYTES, ModelFacts
 from tests.program import command
 from tests.unit.refusals import refusal
 
@@ -36,9 +36,9 @@ def sweep(**options: Any) -> Any:
 
 
 def test_an_edge_needs_its_weights_its_widest_unit_and_what_runs_it() -> None:
-    needs = [memory.edge_bytes(UNITS, cut, 1) - memory.RUNTIME_BYTES for cut in range(4)]
+    needs = [MODEL.edge_bytes(cut, 1) - RUNTIME_BYTES for cut in range(4)]
     assert needs == [0, 89_000_000, 389_000_000, 391_000_000]
-    assert memory.edge_bytes(UNITS, 2, 8) - memory.edge_bytes(UNITS, 2, 1) == 7 * 60_000_000
+    assert MODEL.edge_bytes(2, 8) - MODEL.edge_bytes(2, 1) == 7 * 60_000_000
 
 
 @pytest.mark.parametrize(

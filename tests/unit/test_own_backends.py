@@ -13,7 +13,7 @@ import pytest
 from pareto.analysis import naming
 from pareto.driver import manifest
 from pareto.protocol.errors import BackendError, UserError
-from pareto.protocol.messages import OwnBackend
+from pareto.protocol.own import Own, offered
 from pareto.remote.backends import base, registry
 from pareto.sweep.checked_sweep import check_sweep, make_sweep
 from pareto.testing.checks import CHECKS
@@ -45,7 +45,7 @@ def test_rows_call_it_by_file_and_class_and_a_run_keeps_where_it_lies(
     assert sweep.backends == ("tcp", f"{mine}:Transport", f"{mine}:Transport:b")
     assert sweep.backend_names == ("tcp", "mine.Transport", "mine.Transport:b")
     assert sweep.transports == ("tcp", "mine.Transport")
-    assert sweep.own_backends == (registry.Own("mine.Transport", str(mine), "Transport"),)
+    assert sweep.own_backends == (Own("mine.Transport", str(mine), "Transport", str(mine)),)
     assert [registry.parse(name).transport for name in sweep.backend_names] == [
         *sweep.transports,
         "mine.Transport",
@@ -95,9 +95,7 @@ BAD = {
 def test_a_host_that_cannot_make_it_says_so_by_the_users_file(code: str, tmp_path: Path) -> None:
     file = tmp_path / "digest.py"
     file.write_text(code)
-    said = refusal(
-        base.load_own, [OwnBackend("mine.Transport", str(file), "Transport", "mine.py")], by=UserError
-    )
+    said = refusal(base.load_own, [Own("mine.Transport", str(file), "Transport", "mine.py")], by=UserError)
     assert BAD[code] in said and "\n" not in said
 
 
@@ -111,9 +109,9 @@ def package(mine: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: quick\nVersion: 1.0\n")
     (facts / "entry_points.txt").write_text("[pareto.backends]\nquick = quick_transport:Transport\n")
     monkeypatch.syspath_prepend(str(site))
-    registry.offered.cache_clear()
+    offered.cache_clear()
     yield
-    registry.offered.cache_clear()
+    offered.cache_clear()
     sys.modules.pop("quick_transport", None)
 
 

@@ -17,6 +17,7 @@ from pareto.models.datasets import open_named
 from pareto.models.feed import image, own_inputs
 from pareto.models.prepare import canonical, prepare
 from pareto.partitions.graph import Input
+from pareto.protocol import own
 from pareto.protocol.errors import UserError
 from pareto.remote.codecs.camera import Crop
 from pareto.sweep import dataset_names
@@ -104,16 +105,18 @@ def test_its_file_is_found_from_every_folder(tmp_path: Path, monkeypatch: pytest
     monkeypatch.chdir(tmp_path)
     assert make_sweep({"model": "m", "dataset": "own.py:Numbers"}).dataset == name
     assert dataset_names.shown(name) == "own.Numbers"
-    for given, named in (("own.py", "own.py:make"), ("gone.py:make", str(tmp_path / "gone.py"))):
+    of_nobody = "~nobody-here/own.py:make"
+    gone = str(tmp_path / "gone.py")
+    for given, named in (("own.py", "own.py:make"), ("gone.py:make", gone), (of_nobody, "home directory")):
         with pytest.raises(UserError, match=named):
             make_sweep({"model": "m", "dataset": given})
 
 
 def test_a_package_offers_one_by_an_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "their_package.py").write_text(Path(written(tmp_path).rpartition(":")[0]).read_text())
-    point = EntryPoint("theirs", "their_package:Numbers", dataset_names.GROUP)
+    point = EntryPoint("theirs", "their_package:Numbers", "pareto.datasets")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(dataset_names, "entry_points", lambda group: [point] if group == point.group else [])
+    monkeypatch.setattr(own, "offered", lambda group: {"theirs": point} if group == point.group else {})
     assert make_sweep({"model": "m", "dataset": "theirs"}).dataset == "theirs"
     assert len(open_named("theirs", None).samples) == 12
     with pytest.raises(UserError, match="theirs"):

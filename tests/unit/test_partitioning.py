@@ -68,7 +68,8 @@ def net(tmp_path_factory):
 def run(asked, folder, **options):
     """What the command prints, and what it returns."""
     out = Console(width=80, color_system=None, file=io.StringIO())
-    good = partitioning.run(out, make_sweep(asked), folder, **options)
+    usual = {"prove": False, "document": None, "json": False}
+    good = partitioning.run(out, make_sweep(asked), folder, **usual | options)
     return out.file.getvalue(), good
 
 

@@ -15,10 +15,11 @@ from syrupy.assertion import SnapshotAssertion
 from pareto.protocol.errors import UserError
 from pareto.remote.link import probe
 from pareto.remote.link.profile import Direction, Profile
-from pareto.sweep import plan, profile_files, waits
+from pareto.sweep import foreseen, plan, profile_files, waits
 from pareto.sweep.cell import Cell
 from pareto.sweep.checked_sweep import make_sweep
-from pareto.sweep.plan import ModelFacts, Plan
+from pareto.sweep.foreseen import ModelFacts
+from pareto.sweep.plan import Plan
 from pareto.sweep.sweep import Sweep
 from tests.unit.own_codecs import simple, written
 from tests.unit.refusals import refusal
@@ -151,7 +152,7 @@ def test_only_links_before_the_last_point_are_crossed() -> None:
 
     def crossed(*cuts: int) -> list[tuple[str, str, int, int]]:
         cell = Cell("a", cuts, "", "tcp", "x", 2)
-        found = plan.crossings(cell, model, network, names, [(0.0, 1.0), (2.0, 3.0)])
+        found = foreseen.crossings(cell, model, network, names, [(0.0, 1.0), (2.0, 3.0)])
         assert [it.seen for it in found] == [(0.0, 1.0), (2.0, 3.0)][: len(found)]
         return [(it.link, it.profile.name, it.payload_bytes, it.result_bytes) for it in found]
 
@@ -172,7 +173,7 @@ def test_only_links_before_the_last_point_are_crossed() -> None:
 def test_a_crossing_has_what_the_codec_sends(codec: str, batch_size: int, nbytes: tuple[float, Any]) -> None:
     cell = Cell("m", (1,), "one", "tcp", "none", batch_size, codec)
     known = facts(wire_shares={"int8": (0.25, 0.26, 1.0)})
-    (crossing,) = plan.crossings(cell, known, [Profile("x")], ["link"])
+    (crossing,) = foreseen.crossings(cell, known, [Profile("x")], ["link"])
     assert (crossing.payload_bytes, crossing.sent_bytes) == nbytes
 
 
@@ -264,16 +265,16 @@ def test_what_a_local_testbeds_cores_leave_of_a_throughput() -> None:
     quick = ModelFacts((("input", 100_000), ("a", 1000), ("output", 0)), 0.004, splits=((1,), (2,)))
     cut, whole = (Cell("m", (point,), "", "tcp", "x", 1) for point in (1, 2))
     still, slow = Profile("x"), Profile("x", Direction(0.0, 1e5))
-    sends_s = plan.SENDING_S
-    assert plan.reach(whole, quick, [still], cores=2) == 1.0  # nothing is sent
-    assert plan.reach(cut, quick, [slow], cores=2) == 1.0  # the link is slower than all of it
-    assert plan.reach(cut, quick, [still], cores=2) == pytest.approx(0.002 / (0.002 + sends_s), rel=0.05)
+    sends_s = foreseen.SENDING_S
+    assert foreseen.reach(whole, quick, [still], cores=2) == 1.0  # nothing is sent
+    assert foreseen.reach(cut, quick, [slow], cores=2) == 1.0  # the link is slower than all of it
+    assert foreseen.reach(cut, quick, [still], cores=2) == pytest.approx(0.002 / (0.002 + sends_s), rel=0.05)
     # A quarter of a core: the edge's stage and its sending alike take four times as long.
-    slowed = plan.reach(cut, quick, [still], edge_cpu=0.25, cores=2)
+    slowed = foreseen.reach(cut, quick, [still], edge_cpu=0.25, cores=2)
     assert slowed == pytest.approx(0.002 / (0.002 + sends_s), rel=0.05)
     # One core for both hosts does the work of both, and the relay's.
-    carried_s = plan.RELAY_S_PER_BYTE * (1000 + quick.result_bytes)
-    shared = plan.reach(cut, quick, [still], cores=1)
+    carried_s = foreseen.RELAY_S_PER_BYTE * (1000 + quick.result_bytes)
+    shared = foreseen.reach(cut, quick, [still], cores=1)
     assert shared == pytest.approx(0.002 / (0.004 + 2 * sends_s + carried_s))
 
 
@@ -404,5 +405,5 @@ def test_a_codecs_time_and_bytes_are_foreseen() -> None:
     assert trials["none"].latency_s - trials["int8"].latency_s == pytest.approx(saved_s - 2 * 0.25)
     assert by_codec["int8"].estimate_s > trials["int8"].estimate_s + 2 * 2 * 5.0 - 2.0
     assert by_codec["none"].estimate_s == trials["none"].estimate_s
-    reached = [plan.reach(trials["int8"].cell, each, network, cores=2) for each in (known, slow)]
+    reached = [foreseen.reach(trials["int8"].cell, each, network, cores=2) for each in (known, slow)]
     assert reached[1] > reached[0], "where a codec is the slowest step, the cores are not"

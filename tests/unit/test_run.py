@@ -30,7 +30,7 @@ from pareto.remote.link.profile import Profile
 from pareto.sweep import profile_files
 from pareto.sweep.cell import Cell
 from pareto.sweep.checked_sweep import make_sweep
-from pareto.sweep.plan import ModelFacts
+from pareto.sweep.foreseen import ModelFacts
 from pareto.sweep.sweep import Sweep
 from pareto.trial import start
 from pareto.trial.any_workers import AnyWorkers

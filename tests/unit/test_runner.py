@@ -33,8 +33,9 @@ from pareto.remote.link.profile import Direction, Profile
 from pareto.sweep.bounds import Crossing
 from pareto.sweep.cell import Cell
 from pareto.sweep.checked_sweep import make_sweep
+from pareto.sweep.foreseen import ModelFacts, crossings
 from pareto.sweep.networks import Networks, profiles
-from pareto.sweep.plan import QUICK, ModelFacts, Plan, Trial, crossings
+from pareto.sweep.plan import QUICK, Plan, Trial
 from pareto.trial.any_workers import AnyWorkers
 from pareto.trial.faults import OTHER_PROGRAMS
 from pareto.trial.rows import link_row

@@ -24,8 +24,9 @@ from pareto.protocol.trial_messages import Progress
 from pareto.remote.link.units import minutes
 from pareto.sweep import plan, profile_files
 from pareto.sweep.checked_sweep import make_sweep
+from pareto.sweep.foreseen import ModelFacts, Models
 from pareto.sweep.networks import profiles
-from pareto.sweep.plan import ModelFacts, Models, Plan
+from pareto.sweep.plan import Plan
 
 FACTS = {
     "mobilenet_v2": ModelFacts(

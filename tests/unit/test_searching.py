@@ -28,8 +28,8 @@ from pareto.predict.search_run import Searching
 from pareto.remote.link.units import minutes
 from pareto.sweep import plan
 from pareto.sweep.checked_sweep import make_sweep
+from pareto.sweep.foreseen import ModelFacts
 from pareto.sweep.networks import networks_of
-from pareto.sweep.plan import ModelFacts
 from pareto.sweep.sweep import Sweep
 from tests.program import command, measured, well
 from tests.unit.gating import gating

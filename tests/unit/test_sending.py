@@ -18,7 +18,7 @@ from pareto.hosts.testbed import Testbed
 from pareto.models.prepare import Artifact, Prepared
 from pareto.partitions.recipe import Recipe
 from pareto.partitions.shards import Shard
-from pareto.sweep.plan import ModelFacts
+from pareto.sweep.foreseen import ModelFacts
 from pareto.trial.model_upload import Meter, Sender
 from tests.unit.far_end import HOSTS, StandIn, bed_of
 

@@ -18,7 +18,8 @@ from pareto.protocol.constants import MOST_ROUNDS
 from pareto.sweep import plan, profile_files
 from pareto.sweep.cell import Cell, Condition
 from pareto.sweep.checked_sweep import make_sweep
-from pareto.sweep.plan import ModelFacts, Plan
+from pareto.sweep.foreseen import ModelFacts
+from pareto.sweep.plan import Plan
 from pareto.sweep.sweep import Sweep
 
 NETEMS = ("none", "20ms-20mbit")

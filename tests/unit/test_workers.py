@@ -32,7 +32,8 @@ from pareto.remote.link.probe import Reading, Tolerance
 from pareto.remote.link.profile import Direction, Profile
 from pareto.sweep.bounds import Crossing
 from pareto.sweep.cell import Cell
-from pareto.sweep.plan import QUICK, Effort, ModelFacts, Trial
+from pareto.sweep.foreseen import ModelFacts
+from pareto.sweep.plan import QUICK, Effort, Trial
 from pareto.trial.model_upload import Meter
 from pareto.trial.result import HostReport, TrialResult
 from pareto.trial.workers import Workers

@@ -14,15 +14,15 @@ import socket
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from importlib import import_module
-from pathlib import Path
 from typing import NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor
 
-from pareto.protocol.errors import BackendError, UserError, blaming
-from pareto.protocol.messages import MAX_S, JoinAgents, Keys, OwnBackend
-from pareto.remote.backends.registry import BACKENDS, offered, parse
+from pareto.protocol.errors import BackendError, UserError
+from pareto.protocol.messages import MAX_S, JoinAgents, Keys
+from pareto.protocol.own import Own
+from pareto.remote.backends.registry import BACKENDS, OWN, parse
 from pareto.remote.backends.tls import Tls
 
 Tensors = tuple[Tensor, ...]
@@ -185,14 +185,13 @@ _own: dict[str, Backend] = {}
 """A user's own, by name, as this process was told."""
 
 
-def load_own(backends: Iterable[OwnBackend]) -> None:
+def load_own(backends: Iterable[Own]) -> None:
     """Make a user's own backends, which have this name from now on. Raises UserError."""
     from pareto.partitions import user_file
 
     for each in backends:
-        file = Path(each.file)
-        make = user_file.maker(file, each.attribute, "backend")
-        with blaming(file, f"{each.attribute}() fails", shown=each.typed):
+        make = user_file.maker(each, OWN.what)
+        with each.guarded("()"):
             made = make()
         for method in ("serve", "connect"):
             if not callable(getattr(made, method, None)):
@@ -210,7 +209,7 @@ def backend(name: str) -> Backend:
                 f"{name} needs the package {known.needs or error.name}, which this host lacks: install it"
             ) from None
     if name not in _own:
-        if (point := offered().get(name)) is None:
+        if (point := OWN.offered().get(name)) is None:
             raise BackendError(f"this host has no backend {name}: install the package that offers it")
         _own[name] = point.load()()
     return _own[name]
@@ -242,9 +241,9 @@ def fingerprint(
 
 
 def layout(tensors: Sequence[Tensor]) -> Layout:
-    return tuple([(_name(tensor.dtype), tuple(tensor.shape)) for tensor in tensors])
+    return tuple([(dtype_name(tensor.dtype), tuple(tensor.shape)) for tensor in tensors])
 
 
 @functools.cache
-def _name(dtype: torch.dtype) -> str:
+def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")

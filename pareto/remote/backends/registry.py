@@ -9,14 +9,13 @@ with it.
 
 from __future__ import annotations
 
-import functools
 import re
 from hashlib import sha256
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import NamedTuple
 
 from pareto.protocol.errors import UserError
+from pareto.protocol.own import Kind, Own
 
 SEPARATOR = ":"
 MOST_CONNECTIONS = 64
@@ -64,68 +63,31 @@ BACKENDS = {
     "gloo": Entry("pareto.remote.backends.gloo"),
 }
 """A new backend is a module and an entry here."""
-GROUP = "pareto.backends"
-"""The entry points by which an installed package offers backends."""
+OWN = Kind("backend", "Transport", "pareto.backends", behind=r"(:\w+)?")
 _OFFERED = Entry("")
 _LABEL = r"([A-Za-z_][A-Za-z0-9_]{0,15})?"
-_OWN = re.compile(r"(?P<file>.+\.py):(?P<attribute>[^\W\d]\w*)(?P<label>:\w+)?")
 _OWN_NAME = re.compile(r"[\w.-]+\.(?!py$)\w+")
-
-
-class Own(NamedTuple):
-    """A user's own backend. name: in rows. attribute: of the Python file, what makes it."""
-
-    name: str
-    file: str
-    attribute: str
-
-
-def own(text: str) -> Own | None:
-    """The file and what in it makes the backend; None for other texts. Raises ValueError for somebody's home that is
-    not known."""
-    if (match := _OWN.fullmatch(text)) is None:
-        return None
-    try:
-        file = Path(match["file"]).expanduser().absolute()
-    except RuntimeError as error:
-        raise ValueError(str(error)) from None
-    return Own(re.sub(r"[^\w.-]", "_", f"{file.stem}.{match['attribute']}"), str(file), match["attribute"])
 
 
 def is_known(text: str) -> bool:
     """Whether a backend is one of these, a package's, or in a file that the text names; an own one's name is not."""
     name = text.partition(SEPARATOR)[0]
-    return name in BACKENDS or name in offered() or own(text) is not None
-
-
-def source(backend: Own) -> bytes:
-    """The text of a user's own backend. Raises UserError."""
-    try:
-        return Path(backend.file).read_bytes()
-    except OSError as error:
-        raise UserError(f"--backend {backend.file}: {error.strerror}") from None
+    return name in BACKENDS or name in OWN.offered() or OWN.own(text) is not None
 
 
 def digest(backend: Own) -> str:
     """The SHA-256 of a user's own backend. Raises UserError."""
-    return sha256(source(backend)).hexdigest()
-
-
-def typed(text: str) -> str:
-    """A backend as a run keeps it: that of a user's file by an absolute path."""
-    return text if (made := own(text)) is None else SEPARATOR.join([made.file, text.rsplit(".py:", 1)[1]])
-
-
-@functools.cache
-def offered() -> dict[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=GROUP)}
+    try:
+        return sha256(Path(backend.file).read_bytes()).hexdigest()
+    except OSError as error:
+        raise UserError(f"--backend {backend.file}: {error.strerror}") from None
 
 
 def entry(name: str) -> Entry | None:
     """The entry of a backend; None where there is none of this name."""
     if name in BACKENDS:
         return BACKENDS[name]
-    return _OFFERED if _OWN_NAME.fullmatch(name) or name in offered() else None
+    return _OFFERED if _OWN_NAME.fullmatch(name) or name in OWN.offered() else None
 
 
 class BackendName(NamedTuple):
@@ -166,8 +128,8 @@ class BackendName(NamedTuple):
 
 def parse(text: str) -> BackendName:
     """The parts of a backend's name. Raises ValueError, which says what there is."""
-    if made := own(text):
-        text = SEPARATOR.join([made.name, *text.rsplit(".py:", 1)[1].split(SEPARATOR)[1:]])
+    if made := OWN.own(text):
+        text = made.name + made.behind
     name, *more = text.split(SEPARATOR)
     if known := entry(name):
         variant = more.pop(0) if more and re.fullmatch(known.variants, more[0]) else ""
@@ -179,11 +141,10 @@ def parse(text: str) -> BackendName:
         )
         if str(parsed) == text and re.fullmatch(_LABEL, parsed.label) and not taken:
             return parsed
-    if text.rstrip(SEPARATOR).endswith(".py"):
-        raise ValueError(f"say what in the file makes the backend, as in {Path(name).name}:Transport")
+    OWN.check_named(text)
     there_is = ", ".join(
         ", ".join(filter(None, (name, each.words, f"{name}:{TLS}" if each.encrypts else "")))
-        for name, each in (BACKENDS | dict.fromkeys(sorted(offered()), _OFFERED)).items()
+        for name, each in (BACKENDS | dict.fromkeys(sorted(OWN.offered()), _OFFERED)).items()
     )
     raise ValueError(
         f"{text!r} is no backend: there are {there_is}, and your own, path/to/file.py:Transport; a label of up to 16 "

@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,11 +20,12 @@ from torch import Tensor, nn
 
 from pareto.partitions import user_file, weights
 from pareto.protocol import messages
-from pareto.protocol.errors import BackendError, UserError, blaming, one_line
+from pareto.protocol.errors import BackendError, UserError, one_line
+from pareto.protocol.own import Own
 from pareto.remote.backends import wire
 from pareto.remote.backends.base import BYTES, Layout, Tensors, layout
 from pareto.remote.codecs.base import check, in_words, nbytes
-from pareto.remote.codecs.registry import Codec, Own
+from pareto.remote.codecs.registry import OWN, Codec
 
 MOST_BYTES = 1 << 31
 """A codec declares fewer bytes than this for one message."""
@@ -140,7 +140,7 @@ class OwnStep:
 
     def _run(self, method: str, tensors: Tensors) -> Tensors:
         """A method's tensors, contiguous. Raises BackendError for everything that it raises, and for no tensors."""
-        with _guarded(self.own, f".{method}()"), torch.inference_mode():
+        with self.own.guarded(f".{method}()", BackendError), torch.inference_mode():
             made = getattr(self._codec, method)(tensors)
         if not isinstance(made, tuple | list):
             kind = "None" if made is None else type(made).__name__
@@ -154,7 +154,7 @@ class OwnStep:
 
     def _fault(self, what: str, words: str) -> BackendError:
         called = what if what == "most_bytes" else f"{what}()"
-        return BackendError(f"{_shown(self.own)}: {self.own.attribute}.{called} {words}")
+        return BackendError(f"{self.own.typed}: {self.own.attribute}.{called} {words}")
 
 
 def _copied(tensors: Tensors) -> Tensors:
@@ -168,20 +168,9 @@ def _same(tensors: Tensors, others: Tensors) -> bool:
     )
 
 
-def _guarded(
-    own: Own, what: str, kind: type[Exception] = BackendError, passing: tuple[type[Exception], ...] = ()
-) -> AbstractContextManager[None]:
-    """A context in which everything that a user's code raises is one line of this kind, with the place in the file."""
-    return blaming(Path(own.file), f"{own.attribute}{what} fails", passing, kind=kind, shown=own.typed)
-
-
-def _shown(own: Own) -> str:
-    return own.typed or own.file
-
-
 def factory(own: Own) -> Callable[..., Any]:
     """The class or function that makes the codec. Raises UserError."""
-    return user_file.maker(Path(own.file), own.attribute, "codec")
+    return user_file.maker(own, OWN.what)
 
 
 def fits(own: Own, cut: Cut) -> bool:
@@ -189,7 +178,7 @@ def fits(own: Own, cut: Cut) -> bool:
     says = getattr(factory(own), "fits", None)
     if says is None:
         return True
-    with _guarded(own, ".fits(), a static method that is called before there is a codec,", UserError):
+    with own.guarded(".fits(), a static method that is called before there is a codec,"):
         return bool(_called(says, cut))
 
 
@@ -211,12 +200,12 @@ def modules(codec: Any) -> nn.Module:
 
 def _built(own: Own, cut: Cut, seed: int) -> Any:
     """A new codec with what random numbers of this seed make its weights, in eval mode. Raises UserError."""
-    with torch.random.fork_rng(devices=[]), _guarded(own, "()", UserError):
+    with torch.random.fork_rng(devices=[]), own.guarded("()"):
         torch.manual_seed(seed)
         codec = _called(factory(own), cut)
     for method in ("encode", "decode"):
         if not callable(getattr(codec, method, None)):
-            raise UserError(f"{_shown(own)}: {own.attribute} has no method {method}(tensors)")
+            raise UserError(f"{own.typed}: {own.attribute} has no method {method}(tensors)")
     modules(codec).eval().requires_grad_(False)
     return codec
 
@@ -225,7 +214,7 @@ def _load(own: Own, codec: Any, state: Mapping[str, Tensor]) -> None:
     try:
         modules(codec).load_state_dict(state)
     except RuntimeError as error:
-        raise UserError(f"{_shown(own)}: the weights do not fit {own.attribute}: {one_line(error)}") from None
+        raise UserError(f"{own.typed}: the weights do not fit {own.attribute}: {one_line(error)}") from None
 
 
 # On the driver
@@ -236,12 +225,12 @@ def make(own: Own, cut: Cut, seed: int) -> OwnStep:
     codec = _built(own, cut, seed)
     if (pretrained := getattr(factory(own), "pretrained", None)) is not None:
         try:
-            with _guarded(own, ".pretrained()", UserError, (OSError,)):
+            with own.guarded(".pretrained()", passing=(OSError,)):
                 state = _called(pretrained, cut)
         except OSError as error:  # the weights are not here: the error's words are for the user
             raise UserError(f"no weights for codec {own.name}: {one_line(error)}") from error
         if not isinstance(state, Mapping) or not all(isinstance(each, Tensor) for each in state.values()):
-            raise UserError(f"{_shown(own)}: {own.attribute}.pretrained() returns no state dict")
+            raise UserError(f"{own.typed}: {own.attribute}.pretrained() returns no state dict")
         _load(own, codec, state)
     return OwnStep(own, cut, codec)
 
@@ -288,7 +277,7 @@ class Received(Mapping[int, OwnStep]):
 
     def __init__(self, message: messages.OwnCodec, model: str) -> None:
         """Raises UserError for a damaged file of weights, and where the codec's file cannot be imported."""
-        self.own = Own(message.name, message.file, message.attribute, message.typed)
+        self.own = message.own
         self.digest = message.digest
         self._path, self._seed, self._model = Path(message.weights), message.seed, model
         if weights.file_digest(self._path) != message.digest:

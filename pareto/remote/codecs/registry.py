@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from pareto.partitions.engines.registry import EAGER
+from pareto.protocol.own import Kind, Own, in_rows
 
 if TYPE_CHECKING:
     from pareto.remote.backends.base import Layout, Tensors
@@ -77,19 +78,9 @@ FILE = "file"
 _ALL = (
     BITS | COMPRESSORS | PICTURES | {FILE: Entry("", "", "", FILE, True, "PIL", changes=frozenset({"uint8"}))}
 )
-_OWN = re.compile(r"(?P<file>.+?\.py):(?P<attribute>[^\W\d]\w*)(?P<rest>\+.*)?")
-_IS_OWN = Entry("", "", "", "path/to/file.py:Bottleneck", False)
+OWN = Kind("codec", "Bottleneck", behind=r"(\+.*)?")
+_IS_OWN = Entry("", "", "", f"path/to/file.py:{OWN.example}", False)
 """The entry of every user's own step."""
-
-
-class Own(NamedTuple):
-    """A user's own step. name: in rows. file, attribute: the Python file, and what in it makes the codec. typed: the
-    file as messages name it, where that is another: on a host it is called by its digest."""
-
-    name: str
-    file: str
-    attribute: str
-    typed: str = ""
 
 
 @dataclass(frozen=True)
@@ -250,29 +241,20 @@ def parse_back(text: str) -> str:
     return _of_steps(text).text
 
 
-def is_own(text: str) -> bool:
-    """Whether a codec begins with a step of the user's own, by the form of its text."""
-    return _OWN.fullmatch(text) is not None
-
-
 def parse_all(texts: Iterable[str]) -> tuple[Codec, ...]:
     """The codecs of these texts, each once. Raises ValueError. Own ones of one name have their files' before it."""
     codecs = list(dict.fromkeys(map(parse, texts)))
     owns = list(dict.fromkeys(codec.own for codec in codecs if codec.own is not None))
     several = {name for name, count in Counter(own.name for own in owns).items() if count > 1}
-    names = {own: _with_file(own) if own.name in several else own.name for own in owns}
+    names = {own: in_rows(own.file, own.attribute) if own.name in several else own.name for own in owns}
     if twice := [own for own in owns if list(names.values()).count(names[own]) > 1]:
         raise ValueError(
             f"{twice[0].file} and {twice[1].file} both have a codec {names[twice[0]]}: rename one file"
         )
     return tuple(
-        replace(codec, text=names[own] + codec.behind, own=own._replace(name=names[own])) if own else codec
+        replace(codec, text=names[own] + codec.behind, own=replace(own, name=names[own])) if own else codec
         for codec, own in ((codec, codec.own) for codec in codecs)
     )
-
-
-def _with_file(own: Own) -> str:
-    return re.sub(r"[^\w.-]", "_", f"{Path(own.file).stem}.{own.attribute}")
 
 
 def parse(text: str, own: Container[str] = ()) -> Codec:
@@ -287,18 +269,12 @@ def parse(text: str, own: Container[str] = ()) -> Codec:
         return replace(codec, text=f"{codec.text}{BACK}{parse_back(back)}")
     if text in (NONE, FILE):
         return Codec(text)
-    if match := _OWN.fullmatch(text):
-        try:
-            file = str(Path(match["file"]).expanduser().absolute())
-        except RuntimeError as error:  # ~somebody who is not known
-            raise ValueError(str(error)) from None
-        step = Own(match["attribute"], file, match["attribute"])
-        if step.name in _ALL or step.name == NONE:
-            step = step._replace(name=_with_file(step))
-        return _joined(step, match["rest"] or "", text)
+    if step := OWN.own(text):
+        is_free = step.attribute not in (NONE, *_ALL)
+        return _joined(replace(step, name=step.attribute) if is_free else step, step.behind, text)
     name, joins, rest = text.partition(JOINS)
     if name in own:
-        return _joined(Own(name, "", ""), joins + rest, text)
+        return _joined(Own(name, "", "", ""), joins + rest, text)
     if re.fullmatch(r".+\.py:?", text):
         raise ValueError(
             f"{text!r} is a file: say which codec in it, as in {Path(text.rstrip(':')).name}:Bottleneck"

@@ -93,7 +93,7 @@ class Worker:
         model = partitioned.outline(recipe)
         self._model = model, ResidentStage(model, files, self._device.name)
         self._digest = request.digest
-        self._own = {each.name: own.Received(each, recipe.name) for each in request.codecs}
+        self._own = {each.own.name: own.Received(each, recipe.name) for each in request.codecs}
         self._file_bytes = request.file_bytes
         for data_path in request.data:
             data = trial.Data.of(_copied(data_path))

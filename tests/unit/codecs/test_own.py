@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import textwrap
 from collections.abc import Sequence
@@ -54,9 +55,10 @@ def on_a_host(codec: Codec, folder: Path) -> Codec:
     steps: Any = codec.made
     state = folder / "weights.safetensors"
     save_file(own.state_of(steps), state)
-    which = codec.own.name, codec.own.file, codec.own.attribute
-    sent = messages.OwnCodec(*which, "b.py", str(state), file_digest(state), 3, own.cuts_of(steps))
-    message = read(messages.OwnCodec, {**plain(sent), "cuts": [plain(cut) for cut in sent.cuts]})
+    sent = messages.OwnCodec(
+        replace(codec.own, typed="b.py"), str(state), file_digest(state), 3, own.cuts_of(steps)
+    )
+    message = read(messages.OwnCodec, json.loads(json.dumps(sent, default=plain)))
     received = Received(message, "net")
     return parse(codec.text, {received.own.name: received}).bound(received)
 
@@ -175,8 +177,7 @@ def test_weights_that_arrive_damaged_are_refused(tmp_path: Path) -> None:
     state = tmp_path / "sent"
     state.write_bytes(b"no weights")
     assert codec.own is not None
-    which = "Bottleneck", codec.own.file, "Bottleneck", "b.py"
-    message = messages.OwnCodec(*which, str(state), "0" * 64, 3, [])
+    message = messages.OwnCodec(codec.own, str(state), "0" * 64, 3, [])
     with pytest.raises(UserError, match="sent arrived damaged"):
         Received(message, "net")
     assert not state.exists()

@@ -69,7 +69,7 @@ def recipe_of(reference, cuts: Cuts, handmade=None, **more) -> Recipe:
 def load_own(reference, folder, cuts: Cuts, handmade=None, **more) -> PartitionedModel:
     """A user's model with seeded weights."""
     recipe = recipe_of(reference, cuts, handmade, **more)
-    return partitioned.load(recipe, weights.make(recipe.name, "seeded", 0, folder).path)
+    return partitioned.load(recipe, weights.make(recipe.name, "seeded", 0, folder))
 
 
 def images(size: int, batch: int = 2):
@@ -100,7 +100,7 @@ def stages() -> tuple[Stage, Stage]:
     """From the input to a point where two tensors cross, and from there to the result."""
     model = Forked().eval()
     state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    traced = trace(model, (Input((3, 8, 8)),), mean_and_std=((0.4, 0.5, 0.6), (0.2, 0.2, 0.3)))
+    traced = trace(model, (Input((3, 8, 8)),), scaling=((0.4, 0.5, 0.6), (0.2, 0.2, 0.3)))
     first, last = traced.nodes[0].name, traced.nodes[-1].name
     return cut(traced, state, first, "left"), cut(traced, state, "left", last)
 

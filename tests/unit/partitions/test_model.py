@@ -46,7 +46,7 @@ def load(tmp_path_factory):
             if name not in loaded:
                 called = undo.enter_context(small(name, SIZE))
                 file = weights.make(called, "seeded", 7, tmp_path_factory.mktemp("weights"))
-                loaded[name] = partitions_model.load(Recipe(called), file.path)
+                loaded[name] = partitions_model.load(Recipe(called), file)
             return loaded[name]
 
         yield cached
@@ -119,8 +119,8 @@ def assert_proved(model, inputs):
 
 def test_images_as_bytes_are_normalised_by_the_first_unit(tmp_path) -> None:
     file = weights.make("squeezenet1_1", "seeded", 0, tmp_path)
-    as_bytes = partitions_model.load(Recipe("squeezenet1_1", input="uint8"), file.path)
-    as_floats = partitions_model.load(Recipe("squeezenet1_1"), file.path)
+    as_bytes = partitions_model.load(Recipe("squeezenet1_1", input="uint8"), file)
+    as_floats = partitions_model.load(Recipe("squeezenet1_1"), file)
     inputs = torch.randint(0, 256, (2, 3, 64, 64), dtype=torch.uint8)
     takes = registry.entry("squeezenet1_1").images
     values = tracing.normalized(inputs, takes.mean, takes.std)
@@ -248,12 +248,12 @@ def test_an_answer_that_cannot_be_sent_is_refused_before_anything_is(kind, said,
 def test_a_weight_that_two_layers_share_is_in_memory_and_on_the_wire_once(answering, tmp_path):
     recipe = answering("Tied")
     file = weights.make(recipe.name, "seeded", 0, tmp_path)
-    model = partitions_model.load(recipe, file.path)
-    assert "last.weight" not in weights.layout(file.path)
+    model = partitions_model.load(recipe, file)
+    assert "last.weight" not in weights.layout(file)
     assert len(model.points) == 2
     (said,) = hindered(model.traced)
     assert said == "no cut from first to last: both read first.weight, which one host has"
-    held = ResidentStage(model, [file.path])
+    held = ResidentStage(model, [file])
     held.change(0, 1)
     assert held.nbytes == 4 * (16 + 4 + 4)
     assert all(each.bitwise and each.parted for each in proof.prove(model, torch.rand(2, 4)))

@@ -82,7 +82,7 @@ def test_a_tensor_that_is_made_is_where_the_weights_are_and_as_large_as_the_batc
     first = graph.call_function(torch.neg, (graph.placeholder("x"),))
     grid = graph.call_function(torch.arange, (4,), {"device": torch.device("cpu")})
     graph.output(graph.call_function(torch.mul, (first, grid)))
-    model = analyse(nn.Module(), graph, (Input((4,)),), "torch.export")
+    model = analyse(nn.Module(), graph, (Input((4,)),), "torch.export", None)
     for device in ("cpu", "meta"):
         stage = cut(model, {}, "neg", "mul").to(device)
         assert stage((torch.ones(2, 4, device=device),))[0].device.type == device

@@ -227,7 +227,7 @@ def resident(tmp_path):
     """Nothing of ResNet18 yet."""
     with small("resnet18", SIZE) as name:
         file = weights.make(name, "seeded", 7, tmp_path)
-        yield ResidentStage(partitioned.outline(Recipe(name)), [file.path])
+        yield ResidentStage(partitioned.outline(Recipe(name)), [file])
 
 
 def tensors_of(stage):
@@ -300,7 +300,7 @@ def test_a_marked_stage_computes_the_same_and_calls_between_its_units(resident):
 def made(request, tmp_path_factory):
     """A model without its weights, its weights file, and the shards of that."""
     with small("mobilenet_v2", SIZE) as name:
-        file = weights.make(name, "seeded", 7, tmp_path_factory.mktemp("weights")).path
+        file = weights.make(name, "seeded", 7, tmp_path_factory.mktemp("weights"))
         outline = partitioned.outline(Recipe(name, Cuts(granularity=request.param)))
         yield outline, file, shards.of(outline, file)
 
@@ -358,7 +358,7 @@ def test_weights_that_are_used_twice_are_in_one_shard_and_unused_ones_in_none(tm
     recipe = recipe_of(tmp_path / "tied.py", Cuts("op", fold=False))
     made = weights.make(recipe.name, "seeded", 0, tmp_path)
     outline = partitioned.outline(recipe)
-    parts = shards.of(outline, made.path)
+    parts = shards.of(outline, made)
     keys = [key for part in parts for key in load(b"".join(part.blocks()))]
-    assert sorted(keys) == sorted(key for key in load_file(made.path) if not key.startswith("unused"))
+    assert sorted(keys) == sorted(key for key in load_file(made) if not key.startswith("unused"))
     assert {"twice.weight", "norm.running_mean"} < set(keys)

@@ -169,7 +169,7 @@ def test_the_package_itself_does_not_import_torch():
 
 def test_the_package_needs_nothing_that_a_device_lacks():
     allowed = {"torch", "torchvision", "safetensors", *sys.stdlib_module_names}
-    travels = {"pareto.protocol.constants", "pareto.protocol.errors"}
+    travels = {f"pareto.protocol.{name}" for name in ("constants", "errors", "own")}
     for path in Path(partitions.__file__).parent.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Import):
@@ -301,7 +301,7 @@ def test_it_takes_images_of_640_pixels_and_every_part_of_a_result_depends_on_the
 def test_it_is_traced_and_cut_across_its_skip_connections(tmp_path):
     with small("yolov8n", SIZE) as name:
         made = weights.make(name, "seeded", 0, tmp_path)
-        model = partitioned.load(Recipe(name, Cuts("op", live_tensors=3)), made.path)
+        model = partitioned.load(Recipe(name, Cuts("op", live_tensors=3)), made)
         images = torch.rand(1, 3, SIZE, SIZE)
         expected = proof.reference(model, images)
     assert model.traced_by == "torch.fx"

@@ -197,8 +197,8 @@ def trained(write, body):
 def test_its_own_pretrained_weights_are_used(write, tmp_path):
     name = trained(write, 'return {"weight": torch.full((1, 3, 1, 1), 7.0), "bias": torch.zeros(1)}')
     made = weights.make(name, "pretrained", 0, tmp_path)
-    assert weights.read(made.path, name)["weight"].unique().tolist() == [7.0]
-    assert weights.read(weights.make(name, "seeded", 0, tmp_path).path, name)["weight"].abs().max() < 7
+    assert weights.read(made, name)["weight"].unique().tolist() == [7.0]
+    assert weights.read(weights.make(name, "seeded", 0, tmp_path), name)["weight"].abs().max() < 7
 
 
 @pytest.mark.parametrize(

@@ -37,22 +37,20 @@ def test_the_same_seed_gives_the_same_file_named_by_its_digest_and_leaves_the_rn
     torch.rand(10)
     again = weights.make(SMALL, "seeded", 1, tmp_path / "b")
     other = weights.make(SMALL, "seeded", 2, tmp_path / "a")
-    assert first.digest == again.digest != other.digest
-    assert first.path.read_bytes() == again.path.read_bytes()
+    assert first.stem == again.stem != other.stem
+    assert first.read_bytes() == again.read_bytes()
     torch.set_rng_state(before)
     weights.make(SMALL, "seeded", 1, tmp_path / "b")
     assert torch.equal(torch.get_rng_state(), before)
-    assert again.digest == hashlib.sha256(again.path.read_bytes()).hexdigest()
-    assert (
-        list(again.path.parent.iterdir()) == [again.path] == [tmp_path / "b" / f"{again.digest}.safetensors"]
-    )
+    assert again.stem == hashlib.sha256(again.read_bytes()).hexdigest()
+    assert list(again.parent.iterdir()) == [again] == [tmp_path / "b" / f"{again.stem}.safetensors"]
     # The number of threads does not matter.
     threads = torch.get_num_threads()
     try:
         digests = set()
         for number in (1, 2):
             torch.set_num_threads(number)
-            digests.add(weights.make("mobilenet_v3_small", "seeded", 1, tmp_path).digest)
+            digests.add(weights.make("mobilenet_v3_small", "seeded", 1, tmp_path).stem)
             assert torch.get_num_threads() == number
         assert len(digests) == 1
     finally:
@@ -79,7 +77,7 @@ def test_a_state_dict_that_does_not_fit_is_refused(spoil, tmp_path, snapshot):
 def test_a_reader_reads_what_is_asked_for_and_no_more_in_the_models_dtype(tmp_path):
     state = seeded(SMALL, 3).state_dict()
     made = weights.make(SMALL, "seeded", 3, tmp_path)
-    reader = weights.Reader([made.path], SMALL)
+    reader = weights.Reader([made], SMALL)
     assert list(reader.keys) == list(state)
     wanted = ["classifier.1.bias", "features.0.weight"]
     read = dict(reader.read(wanted))
@@ -87,8 +85,8 @@ def test_a_reader_reads_what_is_asked_for_and_no_more_in_the_models_dtype(tmp_pa
     assert all(torch.equal(read[key], state[key]) for key in wanted)
     assert all(tensor.data_ptr() % 64 == 0 for tensor in read.values())
     assert [dict(reader.read([]))] == [{}]
-    assert made.digest not in Path("/proc/self/maps").read_text(), "nothing of the file stays mapped, or open"
-    assert not [fd for fd in Path("/proc/self/fd").iterdir() if made.digest in str(fd.resolve())]
+    assert made.stem not in Path("/proc/self/maps").read_text(), "nothing of the file stays mapped, or open"
+    assert not [fd for fd in Path("/proc/self/fd").iterdir() if made.stem in str(fd.resolve())]
     state = {key: tensor.half() for key, tensor in seeded(SMALL, 3).state_dict().items()}
     save_file(state, tmp_path / "half.safetensors")
     read = weights.read(tmp_path / "half.safetensors", SMALL)
@@ -98,14 +96,14 @@ def test_a_reader_reads_what_is_asked_for_and_no_more_in_the_models_dtype(tmp_pa
 
 def test_a_file_that_shrank_or_went_away_is_one_clear_line(tmp_path, snapshot):
     made = weights.make(SMALL, "seeded", 3, tmp_path)
-    reader = weights.Reader([made.path], SMALL)
-    with made.path.open("r+b") as file:
-        file.truncate(made.path.stat().st_size - 1)
+    reader = weights.Reader([made], SMALL)
+    with made.open("r+b") as file:
+        file.truncate(made.stat().st_size - 1)
     ends = refusal(UserError, lambda: dict(reader.read(reader.keys)))
-    refusal(UserError, weights.Reader, [made.path], SMALL)
-    made.path.unlink()
+    refusal(UserError, weights.Reader, [made], SMALL)
+    made.unlink()
     gone = refusal(UserError, lambda: dict(reader.read(reader.keys)))
-    assert [it.replace(made.digest, "DIGEST") for it in (ends, gone)] == snapshot
+    assert [it.replace(made.stem, "DIGEST") for it in (ends, gone)] == snapshot
 
 
 class Evil:
@@ -163,7 +161,7 @@ def test_pretrained_weights_lose_auxiliary_heads_that_do_not_run(name, head, mon
     published, download = whole.state_dict(), "torchvision.models._api.load_state_dict_from_url"
     monkeypatch.setattr(download, lambda *_args, **_options: published)
     assert any(key.startswith(head) for key in published)
-    written = weights.read(weights.make(name, "pretrained", 0, tmp_path).path, name)
+    written = weights.read(weights.make(name, "pretrained", 0, tmp_path), name)
     assert written.keys() == (published if is_run else registry.build_structure(name).state_dict()).keys()
     assert all(torch.equal(tensor, published[key]) for key, tensor in written.items())
 
@@ -227,7 +225,7 @@ def test_each_form_gives_the_same_file(name, tmp_path):
     torch.save(state, tmp_path / "named wrong.safetensors")
     save_file({key.removeprefix("model."): one for key, one in own.items()}, tmp_path / "named wrong.pt")
     files = [*FORMS, "own.safetensors", "named wrong.safetensors", "named wrong.pt"]
-    made = {file: weights.make(name, str(tmp_path / file), 0, tmp_path / "out").digest for file in files}
+    made = {file: weights.make(name, str(tmp_path / file), 0, tmp_path / "out").stem for file in files}
     assert made == dict.fromkeys(files, made["plain.pth"])
     written = weights.layout(tmp_path / "out" / f"{made['plain.pth']}.safetensors")
     assert "again.weight" not in written, "what two layers share is there once"

@@ -49,7 +49,7 @@ def loading(model: None, one_thread: None, tmp_path_factory: pytest.TempPathFact
     """The fields of a small model's `LoadModel`."""
     folder = tmp_path_factory.mktemp("load")
     made = weights.make(MODEL, "seeded", 3, folder)
-    model = partitioned.load(RECIPE, made.path)
+    model = partitioned.load(RECIPE, made)
     inputs = torch.randn(2, 1, *model.input_shape, generator=torch.Generator().manual_seed(1))
     references = torch.stack([proof.reference(model, batch)[0] for batch in inputs])
     tensors = {"input0": inputs, "reference0": references}
@@ -57,7 +57,7 @@ def loading(model: None, one_thread: None, tmp_path_factory: pytest.TempPathFact
         model, tensors, CODED, [*map(parse, ("int8", "fp16", "uint4:channel"))]
     ).references
     save_file({**tensors, **coded}, folder / "data")
-    files = {"weights": {str(made.path): made.digest}, "digest": made.digest}
+    files = {"weights": {str(made): made.stem}, "digest": made.stem}
     return {"recipe": asdict(RECIPE), **files, "data": [str(folder / "data")]}
 
 

@@ -192,9 +192,9 @@ def test_a_real_gpu_computes_what_the_cpu_computes(tmp_path: object) -> None:
     file = weights.make("mobilenet_v2", "seeded", 0, tmp_path)  # type: ignore[arg-type]
     images = torch.randn(1, 3, 224, 224, generator=torch.Generator().manual_seed(1))
     recipe = Recipe("mobilenet_v2")
-    expected = proof.reference(partitioned.load(recipe, file.path), images)
+    expected = proof.reference(partitioned.load(recipe, file), images)
     gpu = device.named("cuda:0")
-    it = partitioned.ResidentStage(partitioned.outline(recipe), [file.path], gpu.name)
+    it = partitioned.ResidentStage(partitioned.outline(recipe), [file], gpu.name)
     last = len(partitioned.describe(recipe)[0]) - 1
     for index in (0, last // 2, last):
         payload = (images,)

@@ -29,6 +29,7 @@ from pareto.protocol.messages import (
     OwnCodec,
     Split,
 )
+from pareto.protocol.own import Own
 from pareto.protocol.profile_messages import Expect, GetTaken, TimePayloads
 from pareto.protocol.trial_messages import GetUsage, Length, Progress, RunTrial, WrongOutput
 from pareto.remote.backends.base import Client, Layout, Tensors, layout
@@ -256,7 +257,7 @@ def test_an_own_codec_differs_by_link(
     save_file({**known, **coded}, tmp_path / "data")
     steps: Any = bound.made
     save_file(own.state_of(steps), state)
-    sent = OwnCodec(name, str(file), name, "b.py", str(state), file_digest(state), 5, own.cuts_of(steps))
+    sent = OwnCodec(Own(name, str(file), name, "b.py"), str(state), file_digest(state), 5, own.cuts_of(steps))
     three = Chain({**loading, "data": [str(tmp_path / "data")], "codecs": [sent]}, hosts=3)
     three.stage(*cuts, codec=codec)
     report = three.trial(*cuts, codec=codec)

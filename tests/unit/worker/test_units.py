@@ -41,8 +41,8 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
     with small("squeezenet1_1", 64) as name:
         recipe = Recipe(name, input="uint8")
         made = weights.make(name, "seeded", 3, tmp_path_factory.mktemp("weights"))
-        worker, files = Worker(device.named("cpu")), {str(made.path): made.digest}
-        worker.load(LoadModel(vars(recipe) | {"cuts": vars(recipe.cuts)}, files, made.digest, []))
+        worker, files = Worker(device.named("cpu")), {str(made): made.stem}
+        worker.load(LoadModel(vars(recipe) | {"cuts": vars(recipe.cuts)}, files, made.stem, []))
         yield worker
 
 
@@ -141,7 +141,7 @@ def test_on_a_real_gpu_events_tell(tmp_path: Path) -> None:
     recipe = Recipe("mobilenet_v2")
     file = weights.make("mobilenet_v2", "seeded", 0, tmp_path)
     gpu, outline = device.named("cuda:0"), partitioned.outline(recipe)
-    resident = partitioned.ResidentStage(outline, [file.path], gpu.name)
+    resident = partitioned.ResidentStage(outline, [file], gpu.name)
     resident.change(0, len(outline.points) - 1)
     report = units.timed(gpu, resident, units.example((("float32", (1, 3, 224, 224)),)), request(runs=30))
     sums = [sum(run) for run in report.units_s]

@@ -13,6 +13,7 @@ from syrupy.assertion import SnapshotAssertion
 from pareto.partitions.engines import registry
 from pareto.partitions.engines.registry import listed, parse
 from pareto.protocol.errors import UserError
+from pareto.sweep.checked_sweep import make_sweep
 from tests import REPOSITORY
 from tests.unit.refusals import refusal
 
@@ -76,9 +77,9 @@ def test_what_changes_results_is_of_hosts_that_work(text: str, cuts: tuple[int, 
 
 def test_what_changes_results_is_worked_out_here_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "find_spec", lambda name: None)
-    registry.check_lossy(["eager", "onnx"])
+    make_sweep({"model": "m", "engine": "eager,onnx"})
     with pytest.raises(UserError, match=r"--engine onnx:int8.*pip install"):
-        registry.check_lossy(["eager", "edge=onnx:int8"])
+        make_sweep({"model": "m", "engine": ["eager", "edge=onnx:int8"]})
 
 
 @pytest.mark.parametrize("engine", ["eager", "compile"])
