@@ -93,12 +93,17 @@ class Drawing:
 
     def stem(self, width: str = PAGE) -> str:
         """The beginning of the names of its files."""
-        return file_stem(self.kind, *self.name) + ("" if width == PAGE else f"-{width}")
+        return stem(self.kind, self.name, width)
 
     def drawn(self, width: str = PAGE) -> tuple[Any, str, pd.DataFrame]:
         """The figure at this width, its caption and its data. Raises `Nothing`."""
         figure, told = self.draw(width)
         return figure, told.caption(), told.data
+
+
+def stem(kind: str, name: Sequence[str], width: str = PAGE) -> str:
+    """The beginning of the names of the files of a figure or table; the width is added if it is not a page's."""
+    return file_stem(kind, *name) + ("" if width == PAGE else f"-{width}")
 
 
 def told_apart(drawings: Sequence[Drawing]) -> list[Drawing]:
@@ -115,15 +120,14 @@ def told_apart(drawings: Sequence[Drawing]) -> list[Drawing]:
 def save(drawing: Drawing, folder: Path, widths: Sequence[str] = (PAGE,)) -> list[Path]:
     """The paths of the pictures in the formats of the chosen look, of the data and of the caption, which are written.
     Raises `Nothing`."""
-    *_, data, text = drawing.paths(folder, widths)
-    pictures = []
+    *_, data, text = paths = drawing.paths(folder, widths)
     for width in widths:
         figure, words, frame = drawing.drawn(width)
         files.make(folder)
-        pictures += figure.save(folder / drawing.stem(width), chosen().formats)
+        figure.save(folder / drawing.stem(width), chosen().formats)
     files.write_table(data, frame)
     files.write(text, f"{words}\n")
-    return [*pictures, data, text]
+    return paths
 
 
 _waiting: Sequence[Drawing] = ()

@@ -7,7 +7,7 @@ import pandas as pd
 from pareto.analysis.figures import layout
 from pareto.analysis.figures.drawing import Nothing, Told
 from pareto.analysis.figures.layout import On
-from pareto.analysis.figures.style import ALARM, LINES, NEUTRAL, Scheme
+from pareto.analysis.figures.style import ALARM, LINE, Scheme
 from pareto.analysis.naming import place, subject
 from pareto.analysis.runs.points import CELL, NONE, nothing_crosses
 from pareto.sweep import load
@@ -15,7 +15,6 @@ from pareto.sweep.load import UNSTABLE
 
 MOST_POINTS = 3
 """The most points of a backend that have a line: those that bear most."""
-_LINE = ["backend", "codec", "point"]
 _MEDIAN = "load_latency_s", "median"
 _QUANTILE = {0.05: ("load_latency_p95_s", "95th percentile"), 0.01: ("load_latency_p99_s", "99th percentile")}
 """By the share that may miss the SLO, the column that is drawn, and its name."""
@@ -30,13 +29,7 @@ def under_load(on: On, rows: pd.DataFrame, trials: pd.DataFrame, scheme: Scheme)
     if data.empty:
         raise Nothing("load: no trial has figures under load")
     (axes,) = layout.panels(on, 1, 1, 2.6)
-    series = {(one.backend, one.codec): one for one in scheme.series}
-    lines = data[_LINE].drop_duplicates().groupby(_LINE[:2], observed=True).cumcount() % len(LINES)
-    for first, line in lines.items():
-        backend, codec, point = data.loc[first, _LINE]
-        one = series.get((backend, codec), NEUTRAL)
-        own = data[data[_LINE].eq([backend, codec, point]).all(axis=1)]
-        look = one.mark(4, linestyle=LINES[line], linewidth=1.2, label=f"{one.label}, point {point}")
+    for look, own in scheme.of_lines(data):
         axes.plot(own["offered_ips"], own["latency_s"] * scheme.per_s, **look)
     grown = data[data["unstable"] > 0]
     if len(grown):
@@ -78,9 +71,9 @@ def load_data(trials: pd.DataFrame) -> tuple[pd.DataFrame, float | None, str]:
         dict.fromkeys(("offered_ips", "latency_s", "in_time_ips", "unstable"), "median")
     ).reset_index()
     data = data[data["latency_s"].notna()]
-    best = data.groupby(_LINE, observed=True)["in_time_ips"].max().sort_values(ascending=False, kind="stable")
-    chosen = best.groupby(_LINE[:2], observed=True).head(MOST_POINTS)
-    data = data[data[_LINE].apply(tuple, axis=1).isin(chosen.index)] if len(data) else data
+    best = data.groupby(LINE, observed=True)["in_time_ips"].max().sort_values(ascending=False, kind="stable")
+    chosen = best.groupby(LINE[:2], observed=True).head(MOST_POINTS)
+    data = data[data[LINE].apply(tuple, axis=1).isin(chosen.index)] if len(data) else data
     data["order"] = data["backend"].map(place)
-    ordered = data.sort_values(["order", *_LINE, "offered_ips"]).reset_index(drop=True).drop(columns="order")
+    ordered = data.sort_values(["order", *LINE, "offered_ips"]).reset_index(drop=True).drop(columns="order")
     return ordered.drop(columns="place"), slo.limit_s if slo else None, words

@@ -15,7 +15,6 @@ from scipy import ndimage
 
 from pareto.analysis.advice.observed import NEEDED, OVER_CODECS, WORKLOAD
 from pareto.analysis.advice.predict import CLOSE, OTHER, SAME, Predictor, best, on_grid
-from pareto.analysis.advice.workload import Workload
 from pareto.analysis.advice.workload import workloads as every_workload
 from pareto.analysis.figures import layout
 from pareto.analysis.figures.drawing import Nothing, Told, testbeds
@@ -26,7 +25,7 @@ from pareto.analysis.fronts import quality
 from pareto.analysis.fronts.where import Where
 from pareto.analysis.naming import LETTERS, family, listed, place, some, transport
 from pareto.analysis.prediction.network import Network, networks
-from pareto.analysis.runs.points import NO_CODEC, NONE, cuts, each_once, in_every_codec
+from pareto.analysis.runs.points import NO_CODEC, NONE, cuts, each_once
 from pareto.analysis.statistics.samples import Floats, Ints
 from pareto.protocol.errors import UserError
 
@@ -177,17 +176,15 @@ def _name(point: str, backend: str) -> str:
 
 def known_of(findings: Findings, rows: pd.DataFrame) -> dict[str, Any]:
     """The arguments of `draw_map`; over codecs the backends' names carry the codec's. Raises UserError."""
-    trials, limit = findings.trials.reindex(columns=NEEDED), Where.parse(findings.where)
-    if over_codecs := _has_codecs(rows):
-        of_model = replace(findings.joined, trials=trials.merge(rows[OVER_CODECS].drop_duplicates()))
-        own = next(every_workload(of_model, over_codecs=True)).rows
-    else:
-        own = in_every_codec(trials).merge(rows[WORKLOAD].drop_duplicates())
-    runs = set(own["run"].unique())
+    limit, over_codecs, codec = Where.parse(findings.where), _has_codecs(rows), rows["codec"].iloc[0]
+    trials = findings.trials.reindex(columns=NEEDED).merge(rows[OVER_CODECS].drop_duplicates())
+    every = every_workload(replace(findings.joined, trials=trials), over_codecs=over_codecs, strict=False)
+    workload = next(each for each in every if over_codecs or each.first["codec"] == codec)
+    runs = set(workload.rows["run"])
     manifests = [run.manifest for run in findings.runs if runs.intersection(run.names)]
-    known = networks(manifests or [run.manifest for run in findings.runs])
+    known = networks(manifests or findings.manifests)
+    workload = replace(workload, networks=known)
     about, errors, predictor, asked = "", dict[str, float](), None, limit.columns
-    workload = Workload(own, findings.joined, known)
     if not workload.unfit:
         cells = workload.predictor.cells
         admitted = pd.Series(True, index=cells.index)
@@ -266,10 +263,7 @@ def _draw_areas(
     axes: Axes, cells: pd.DataFrame, grid: Ints, rates: Floats, delays: Floats, dots: Floats
 ) -> None:
     """Draw the areas and name each where it is widest, clear of marks, or in the legend if that has no room."""
-    steps_pt = (
-        axes.bbox.height * 72 / axes.figure.dpi / FINENESS,
-        axes.bbox.width * 72 / axes.figure.dpi / FINENESS,
-    )
+    steps_pt = np.asarray(axes.bbox.size)[::-1] * 72 / axes.figure.dpi / FINENESS
     away_y, away_x = (
         np.abs(np.log(steps[:, None] / dots[:, side])) / np.log(steps[1] / steps[0]) * step_pt
         for steps, side, step_pt in ((delays, 1, steps_pt[0]), (rates, 0, steps_pt[1]))

@@ -108,9 +108,8 @@ def _all(
         of = {"pairs": pairs, "rows": part_of(trials, key, over), "what": "engine", **same}
         yield "paired-engines", figure_name(pairs, findings.paired_engines), point_figures.paired, of
     by = [column for column in BUT_CODEC if column != "load"]
-    for key, rows in (
-        shown.groupby(by, dropna=False) if each and front["load"].ne(USUAL["load"]).any() else ()
-    ):
+    several = each and front["load"].ne(USUAL["load"]).any()
+    for key, rows in shown.groupby(by, dropna=False) if several else ():
         of = {"rows": rows, "trials": part_of(findings.trials, key, by), **same}
         yield "load", figure_name(rows, front), load_figure.under_load, of
     by = [column for column in BUT_CODEC if column != "netem"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -41,6 +42,8 @@ SMALL_PT = 6.0
 WHITE = {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.3}
 """The ground of a text that stands on lines or marks."""
 FIGURES = ["latency_s", "throughput_ips"]
+LINE = ["backend", "codec", "point"]
+"""The columns of what is a line in figures over something else than points."""
 
 _OURS = {"text.parse_math", "text.usetex", "svg.hashsalt", "savefig.bbox", "figure.figsize", "backend"}
 """The settings that no style file changes: names are no formulas, and a figure is as wide as it is printed."""
@@ -157,6 +160,14 @@ class Scheme:
     def label(self, name: str) -> str:
         """The label of a figure's axis."""
         return f"latency ({self.unit})" if name == "latency_s" else "throughput (images/s)"
+
+    def of_lines(self, rows: pd.DataFrame) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
+        """Yield the look of the line of each point of a backend and codec, in the order of the rows, and its rows."""
+        series, several = {(one.backend, one.codec): one for one in self.series}, Counter[tuple[str, str]]()
+        for (backend, codec, point), own in rows.groupby(LINE, sort=False, observed=True):
+            one, line = series.get((backend, codec), NEUTRAL), LINES[several[backend, codec] % len(LINES)]
+            several[backend, codec] += 1
+            yield one.mark(4, linestyle=line, linewidth=1.2, label=f"{one.label}, point {point}"), own
 
     def of_each(self, rows: pd.DataFrame) -> Iterator[tuple[Series, pd.DataFrame]]:
         """Yield each series that some rows have, and what it has of them; at last where nothing crosses: a point is

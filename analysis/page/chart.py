@@ -28,11 +28,7 @@ _LETTER_PX, _LINE_PX, _MARK_PX = 7.5, 12, 7
 
 
 def chart(
-    rows: pd.DataFrame,
-    names: Sequence[str],
-    first: int,
-    stairs: str = "",
-    among: pd.DataFrame | None = None,
+    rows: pd.DataFrame, names: Sequence[str], first: int, stairs: str = "", among: pd.DataFrame | None = None
 ) -> dict[str, Any]:
     """A chart of latency and throughput; empty without a point that has both.
 

@@ -54,17 +54,10 @@ def order(points: pd.Series) -> pd.Series:
     return points.map(places).astype("int64")
 
 
-def order_backends(backends: pd.Series) -> pd.Series:
-    """The backends as a key to sort by: none comes last."""
-    return backends.astype("str").replace(NONE, "\U0010ffff")
-
-
 def sorted_cells(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows sorted by `CELL`, points by their cuts, with a new index."""
-    keys = {"point": order, "backend": order_backends}
-    return rows.sort_values(
-        CELL, key=lambda of: keys[of.name](of) if of.name in keys else of, ignore_index=True
-    )
+    """The rows sorted by `CELL`, points by their cuts, no backend after all others, with a new index."""
+    keys = {"backend": lambda of: of.astype("str").replace(NONE, "\U0010ffff"), "point": order}
+    return rows.sort_values(CELL, key=lambda of: keys.get(of.name, lambda same: same)(of), ignore_index=True)
 
 
 def hosts(point: str) -> tuple[str, ...]:

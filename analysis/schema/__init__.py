@@ -164,9 +164,7 @@ DEVICES = Table(
     """,
     dict.fromkeys(("rss_bytes", "throttled", "gpu_memory_bytes"), Kind.WHOLE),
 )
-PROFILE_TABLES = (PROFILE, BACKENDS, CODECS)
-"""The files of a model profile."""
-TABLES = (TRIALS, STAGES, LINKS, STRUCK, *PROFILE_TABLES, REQUESTS, DEVICES)
+TABLES = (TRIALS, STAGES, LINKS, STRUCK, PROFILE, BACKENDS, CODECS, REQUESTS, DEVICES)
 _NOT_NUMBERS = {
     Kind.NAME: """
         run model point point_name backend netem codec engine in_flight_asked prefetch_asked allocator load testbed

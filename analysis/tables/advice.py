@@ -133,20 +133,17 @@ def predicted_advice(rows: pd.DataFrame, objective: str) -> str:
     value, spread = float(best[column]), float(best[column] * best[error])
     worth = []
     for end in (EDGE, SERVER):
-        if (
-            there := rows[rows["chosen_by"] == end]
-        ).empty:  # a codec that is not at work there has no such split
-            continue
-        row = there.iloc[0]
-        whole = float(row[column])
-        if row["point"] == best["point"] or not (value < whole if of_latency else value > whole):
-            continue
-        if abs(value - whole) < math.hypot(spread, whole * row[error]):
-            worth.append(f"too close to {end} to tell")
-        elif of_latency:
-            worth.append(f"{percent(1 - value / whole)} less than {end}")
-        else:
-            worth.append(more(value / whole - 1, f"more than {end}", f"as much as {end}"))
+        # A codec that is not at work there has no such split.
+        for row in rows[rows["chosen_by"] == end].head(1).to_dict("records"):
+            whole = float(row[column])
+            if row["point"] == best["point"] or not (value < whole if of_latency else value > whole):
+                continue
+            if abs(value - whole) < math.hypot(spread, whole * row[error]):
+                worth.append(f"too close to {end} to tell")
+            elif of_latency:
+                worth.append(f"{percent(1 - value / whole)} less than {end}")
+            else:
+                worth.append(more(value / whole - 1, f"more than {end}", f"as much as {end}"))
     figure = (
         f"{duration(value)} ± {duration(spread)}" if of_latency else f"{value:.3g} ± {spread:.2g} images/s"
     )
