@@ -13,8 +13,8 @@ from matplotlib.axes import Axes
 from pareto.analysis.figures import layout
 from pareto.analysis.figures.drawing import POINT, Nothing, Told
 from pareto.analysis.figures.layout import MOST_LABELS, On, entry
-from pareto.analysis.figures.look import FILLS, STATE_WORDS, states
-from pareto.analysis.figures.style import FIGURES, NEUTRAL, Scheme, Series, evenly, faded
+from pareto.analysis.figures.look import FILLS, STATE_WORDS, evenly, states
+from pareto.analysis.figures.style import FIGURES, NEUTRAL, Scheme, Series, faded
 from pareto.analysis.fronts import energy, quality
 from pareto.analysis.fronts.indicators import staircase
 from pareto.analysis.naming import IN_WORDS, cell_name, point_label, some, subject

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import pandas as pd
 
 from pareto.analysis.figures import layout
@@ -39,9 +42,7 @@ def under_load(on: On, rows: pd.DataFrame, trials: pd.DataFrame, scheme: Scheme)
         axes.axhline(limit_s * scheme.per_s, color=ALARM, linestyle=":", linewidth=1, label="SLO")
     axes.grid(True)
     layout.fit_axis(axes, "x", data["offered_ips"], logarithmic=False, room=0.06)
-    layout.fit_axis(
-        axes, "y", [*(data["latency_s"] * scheme.per_s), *([limit_s * scheme.per_s] if limit_s else [])]
-    )
+    layout.fit_axis(axes, "y", scheme.per_s * np.append(data["latency_s"], limit_s or math.nan))
     axes.set(xlabel="images/s that arrive", ylabel=f"latency, {words} ({scheme.unit})")
     shown = "Latency from when a request arrives, over the images/s that arrive: medians over the rounds of each load"
     about = (shown, f"Lines: at most {MOST_POINTS} points a backend, those that are in time for most")
@@ -55,25 +56,23 @@ def load_data(trials: pd.DataFrame) -> tuple[pd.DataFrame, float | None, str]:
     texts = [*told["slo"].dropna().astype("str").unique()]
     slo = load.slo(texts[0]) if len(texts) == 1 and texts[0] else None
     column, words = _QUANTILE.get(slo.share, _MEDIAN) if slo else _MEDIAN
-    rows = told.astype({"backend": "str"}).assign(
+    rows = told.astype({"backend": "str", "load": "str"}).assign(
         backend=lambda each: each["backend"].mask(nothing_crosses(each), NONE),
         latency_s=told[column],
         in_time_ips=told["goodput_ips"].fillna(told["completed_ips"]),
         unstable=told["stability"].eq(UNSTABLE).astype(float),
         # One load is one place, though arrivals by chance differ; where the rate is looked for each has its own.
-        place=told["load"]
-        .astype("str")
-        .where(~told["load"].isin(load.FOUND), told["offered_ips"].astype("str")),
+        place=lambda each: each["load"].mask(
+            each["load"].isin(load.FOUND), each["offered_ips"].astype("str")
+        ),
     )
     keys = [name for name in CELL if name != "load"]
     by = rows.groupby([*keys, "point_name", "place"], observed=True, sort=False)
-    data = by.agg(
-        dict.fromkeys(("offered_ips", "latency_s", "in_time_ips", "unstable"), "median")
-    ).reset_index()
+    data = by[["offered_ips", "latency_s", "in_time_ips", "unstable"]].median().reset_index()
     data = data[data["latency_s"].notna()]
     best = data.groupby(LINE, observed=True)["in_time_ips"].max().sort_values(ascending=False, kind="stable")
     chosen = best.groupby(LINE[:2], observed=True).head(MOST_POINTS)
     data = data[data[LINE].apply(tuple, axis=1).isin(chosen.index)] if len(data) else data
-    data["order"] = data["backend"].map(place)
-    ordered = data.sort_values(["order", *LINE, "offered_ips"]).reset_index(drop=True).drop(columns="order")
-    return ordered.drop(columns="place"), slo.limit_s if slo else None, words
+    by_place = [*LINE, "offered_ips"]
+    data = data.sort_values(by_place, key=lambda of: of.map(place) if of.name == "backend" else of)
+    return data.drop(columns="place").reset_index(drop=True), slo.limit_s if slo else None, words

@@ -24,6 +24,7 @@ from pareto.analysis.findings import Findings
 from pareto.analysis.fronts import quality
 from pareto.analysis.fronts.where import Where
 from pareto.analysis.naming import LETTERS, family, listed, place, some, transport
+from pareto.analysis.page.best_map import BEYOND, LEAST, OBJECTIVES
 from pareto.analysis.prediction.network import Network, networks
 from pareto.analysis.runs.points import NO_CODEC, NONE, cuts, each_once
 from pareto.analysis.statistics.samples import Floats, Ints
@@ -32,11 +33,8 @@ from pareto.protocol.errors import UserError
 FINENESS = 200
 """How many delays, and how many rates, are computed; the data beside the figure have one in `WRITTEN`."""
 WRITTEN = 10
-BEYOND, LEAST = 2.5, 100.0
-"""The factor by which axes go beyond what was measured, and the least factor between their ends."""
 UNDECIDED = "\\\\\\"
 """The hatch where two points are too close to call."""
-_TITLES = {"latency": "Lowest latency", "throughput": "Highest throughput"}
 _MARKERS = {NONE: "h", "tcp": "o", "rpc": "s"}
 _EDGES: dict[str, tuple[str, float, Any, str]] = {
     "": ("black", 0.9, "-", ""),
@@ -96,7 +94,7 @@ def draw_map(
     if winners.empty or (predictor is None and winners["netem"].nunique() < 2):
         raise Nothing("best-map: it takes two measured networks, or a prediction")
     delays, rates = _steps(winners["delay_s"], (0.001, 0.2)), _steps(winners["rate_bps"], (1e6, 1e9))
-    grids = {name: on_grid(predictor, delays, rates, name) for name in _TITLES if predictor}
+    grids = {name: on_grid(predictor, delays, rates, name) for name in OBJECTIVES if predictor}
     cells = pd.DataFrame()
     if predictor is not None:
         cells = _cells(predictor.cells, np.unique([which for which, *_ in grids.values()]))
@@ -106,7 +104,7 @@ def draw_map(
     )
     _legend(panels[0], winners)
     labels = []
-    for axes, (objective, heading) in zip(panels, _TITLES.items(), strict=True):
+    for axes, (objective, heading) in zip(panels, OBJECTIVES.items(), strict=True):
         axes.set_title(heading, loc="left", fontsize="medium", fontweight="normal")
         axes.set(xscale="log", yscale="log", xlim=rates[[0, -1]], ylim=delays[[0, -1]])
         _ticks(axes, rates, delays, winners)
@@ -196,7 +194,7 @@ def known_of(findings: Findings, rows: pd.DataFrame) -> dict[str, Any]:
         admitted &= not asked and limit.holds(cells)
         if admitted.any():
             predictor = workload.predictor.only(admitted.to_numpy(dtype=np.bool_))
-            spreads = {name: workload.validation.spread(name) for name in _TITLES}
+            spreads = {name: workload.validation.spread(name) for name in OBJECTIVES}
             errors = {name: error for name, error in spreads.items() if math.isfinite(error)}
     if over_codecs:
         competes = rows["feasible"].astype(bool) & ~_costs_accuracy(rows, limit)

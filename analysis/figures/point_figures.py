@@ -17,7 +17,8 @@ from pareto.analysis.costs import stage_times, steps
 from pareto.analysis.figures import layout
 from pareto.analysis.figures.drawing import POINT, Nothing, Told
 from pareto.analysis.figures.layout import MANY, On, Printed, entry
-from pareto.analysis.figures.style import NEUTRAL, SMALL_PT, WHITE, Scheme, Series, evenly, level, stage_look
+from pareto.analysis.figures.look import evenly
+from pareto.analysis.figures.style import NEUTRAL, SMALL_PT, WHITE, Scheme, Series, level, stage_look
 from pareto.analysis.fronts.quality import codec_name, is_none
 from pareto.analysis.naming import USUAL, backends, levels, subject
 from pareto.analysis.runs.manifest import within

@@ -97,11 +97,9 @@ def chosen_points(rows: pd.DataFrame) -> pd.DataFrame:
     quickest = wanted.sort_values("latency_s", kind="stable")
     most = wanted.sort_values("throughput_ips", ascending=False, kind="stable")
     best = pd.concat([each.drop_duplicates(LINE[:2]) for each in (quickest, most)])
-    keys = [
-        (place(backend), codec != NO_CODEC, codec)
-        for backend, codec in best[LINE[:2]].astype("str").to_numpy()
-    ]
-    return best.iloc[sorted(range(len(best)), key=keys.__getitem__)].drop_duplicates(LINE)
+    keys = {"backend": place, "codec": lambda codec: (codec != NO_CODEC, codec)}
+    ordered = best.sort_values(LINE[:2], key=lambda of: of.astype("str").map(keys[of.name]))
+    return ordered.drop_duplicates(LINE)
 
 
 def tail_data(chosen: pd.DataFrame, trials: pd.DataFrame, runs: Sequence[Path]) -> pd.DataFrame:

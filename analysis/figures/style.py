@@ -6,15 +6,14 @@ import difflib
 import functools
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import matplotlib
 import matplotlib.style
-import numpy as np
 import pandas as pd
 from matplotlib.colors import to_rgb
 from matplotlib.font_manager import fontManager
@@ -23,8 +22,6 @@ from pareto.analysis.figures.look import PAGE, WIDTHS_IN, Look, chosen, is_logar
 from pareto.analysis.naming import backends, levels, time_unit
 from pareto.analysis.runs.points import BUT_CODEC, NONE, order
 from pareto.protocol.errors import UserError
-
-T = TypeVar("T")
 
 # Mostly of seaborn's "colorblind" palette, whose import would take a second. One colour says one thing in all figures.
 COLOURS = ("#0173b2", "#de8f05", "#56b4e9", "#ca9161", "#949494", "#332288", "#882255", "#999933")
@@ -185,12 +182,6 @@ class Scheme:
 def stage_look(role: str) -> tuple[str, str]:
     """Colour and hatch of a host's stage, the same in every figure."""
     return STAGES.get(role) or BETWEEN[(int(role.removeprefix("middle") or 1) - 1) % len(BETWEEN)]
-
-
-def evenly(among: Iterable[T], most: int) -> list[T]:
-    """At most so many items, in order: the first, the last, and others at even distances."""
-    every = list(among)
-    return [every[at] for at in np.linspace(0, len(every) - 1, min(most, len(every))).round().astype(int)]
 
 
 def faded(colour: str, share: float) -> tuple[float, ...]:

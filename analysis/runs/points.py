@@ -120,9 +120,8 @@ def pooled(rows: pd.DataFrame, trials: pd.DataFrame | None = None) -> pd.DataFra
         return rows
     rows, is_control = rows.reset_index(drop=True), is_control.to_numpy()
     kept = rows[is_control]
-    round_ = kept.groupby(
-        [name for name in _OF_ROUND if name in kept], dropna=False, observed=True, sort=False
-    ).ngroup()
+    shared = [name for name in _OF_ROUND if name in kept]
+    round_ = kept.groupby(shared, dropna=False, observed=True, sort=False).ngroup()
     is_ok = stands(kept) if "status" in kept else pd.Series(True, index=kept.index)
     counted = round_[is_ok | ~is_ok.groupby(round_).transform("any")]
     first = counted[~counted.duplicated()]

@@ -229,12 +229,8 @@ def cell_name(row: Mapping[str, Any]) -> str:
     point = "+".join(f"{int(cut):02d}" for cut in row["point"].split("+"))
     # Not every system takes a colon in the name of a file.
     sent = f"{row['backend']}{unusual('codec', 'engine')}".replace(":", ".")
-    deep = (
-        unusual("in_flight_asked", "prefetch_asked", "allocator", "load")
-        .replace(":", ".")
-        .replace("/", "-per-")
-    )
-    return f"{row['model']}-k{point}-{sent}-{row['netem']}-b{row['batch_size']}{deep}"
+    deep = unusual("in_flight_asked", "prefetch_asked", "allocator", "load").replace(":", ".")
+    return f"{row['model']}-k{point}-{sent}-{row['netem']}-b{row['batch_size']}{deep.replace('/', '-per-')}"
 
 
 def trial_name(cell: str, number: int) -> str:

@@ -12,6 +12,7 @@ from rich.text import Text
 from pareto.analysis.advice.advise import Advice
 from pareto.analysis.advice.advise import title as workload_title
 from pareto.analysis.advice.crossovers import DELAYS_S, RATES_BPS
+from pareto.analysis.figures.look import evenly
 from pareto.analysis.naming import ANY_NOTE, NONE, point_label
 from pareto.analysis.prediction.predicted import FRONT, RULES, behind
 from pareto.analysis.statistics.significance import MEASURES
@@ -92,8 +93,7 @@ def predicted_table(rows: pd.DataFrame) -> Table:
     rows: of one case, as `analysis.prediction.predicted.predicted` makes them.
     """
     front = rows[rows["chosen_by"] == FRONT]
-    step = max(1.0, (len(front) - 1) / (MOST - 1))
-    few = front.iloc[sorted({round(place * step) for place in range(min(MOST, len(front)))})]
+    few = front.iloc[evenly(range(len(front)), MOST)]
     shown = pd.concat([few, rows[rows["chosen_by"] != FRONT]])
     off = {f"{name}_off": shown[of] * shown[f"{name}_error"] for name, of in MEASURES.items()}
     shown, made = shown.assign(**off), points(shown)
