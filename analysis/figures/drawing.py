@@ -196,11 +196,10 @@ def testbeds(manifests: Iterable[Mapping[str, Any]]) -> str:
     return "; ".join(dict.fromkeys(filter(None, (str(each.get("testbed") or "") for each in manifests))))
 
 
-def origin(manifests: Iterable[Mapping[str, Any]]) -> str:
+def origin(manifests: Sequence[Mapping[str, Any]]) -> str:
     """The testbeds of all runs and, as a sentence, what made the runs."""
-    known = list(manifests)
-    made = methods.made(known)
-    return testbeds(known) + (f". Made by {made}" if made else "")
+    made = methods.made(manifests)
+    return testbeds(manifests) + (f". Made by {made}" if made else "")
 
 
 def conditions(rows: pd.DataFrame, testbed: str = "") -> str:
