@@ -102,7 +102,7 @@ class Drawing:
 
 
 def stem(kind: str, name: Sequence[str], width: str = PAGE) -> str:
-    """The beginning of the names of the files of a figure or table; the width is added if it is not a page's."""
+    """The beginning of the names of a figure's or table's files; a width that is not a page's is added."""
     return file_stem(kind, *name) + ("" if width == PAGE else f"-{width}")
 
 

@@ -43,7 +43,7 @@ _WRITTEN: dict[str, dict[str, Any]] = {
 
 
 class Printed(Figure):
-    """A figure of a width, made within its `styled`, and with these settings also when a notebook saves it."""
+    """A figure of a width, made within its `styled`, whose settings hold also when a notebook saves it."""
 
     def __init__(self, width: str = PAGE) -> None:
         super().__init__(figsize=(WIDTHS_IN[width], 3), layout="constrained")

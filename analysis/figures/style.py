@@ -159,7 +159,7 @@ class Scheme:
         return f"latency ({self.unit})" if name == "latency_s" else "throughput (images/s)"
 
     def of_lines(self, rows: pd.DataFrame) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
-        """Yield the look of the line of each point of a backend and codec, in the order of the rows, and its rows."""
+        """Yield the look of the line of each backend, codec and point, in the order of the rows, and its rows."""
         series, several = {(one.backend, one.codec): one for one in self.series}, Counter[tuple[str, str]]()
         for (backend, codec, point), own in rows.groupby(LINE, sort=False, observed=True):
             one, line = series.get((backend, codec), NEUTRAL), LINES[several[backend, codec] % len(LINES)]
