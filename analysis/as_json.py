@@ -48,6 +48,11 @@ def plain(value: Any) -> Any:
     return None if value is None or value is pd.NA or value is pd.NaT else str(value)
 
 
+def _of(whole: Any, *names: str) -> dict[str, Any]:
+    """These attributes, which have the same names in JSON."""
+    return {name: getattr(whole, name) for name in names}
+
+
 def of_report(findings: Findings, folder: Path) -> dict[str, Any]:
     """The findings of `report`: the answers, the fastest point of each condition, every point, every comparison."""
     front = findings.front
@@ -57,23 +62,15 @@ def of_report(findings: Findings, folder: Path) -> dict[str, Any]:
     return {
         "runs": [run.folder for run in findings.runs],
         "folder": folder,
-        "simulated": findings.simulated,
-        "objectives": findings.objectives,
-        "where": findings.where,
-        "answers": findings.answers,
+        **_of(findings, "simulated", "objectives", "where", "answers"),
         "fastest": best.assign(could_be_better=rivals),
         "points": front,
         "backends": findings.paired,
         "codecs": findings.paired_codecs,
         "engines": findings.paired_engines,
-        "overhead": findings.overhead,
-        "loads": findings.loads,
-        "rates": findings.rates,
-        "testbeds": findings.testbeds,
-        "warnings": findings.warnings,
+        **_of(findings, "overhead", "loads", "rates", "testbeds", "warnings"),
         "verdicts": [*findings.verdicts, *findings.codecs, *findings.engines],
-        "notes": findings.notes,
-        "files": findings.files,
+        **_of(findings, "notes", "files"),
     }
 
 
@@ -83,11 +80,7 @@ def of_comparison(comparison: Comparison) -> dict[str, Any]:
         "runs": comparison.names,
         "conclusions": comparison.sentences,
         "points": comparison.differences,
-        "fronts": comparison.fronts,
-        "settings": comparison.settings,
-        "only_first": comparison.only_first,
-        "only_second": comparison.only_second,
-        "notes": comparison.notes,
+        **_of(comparison, "fronts", "settings", "only_first", "only_second", "notes"),
     }
 
 
@@ -105,10 +98,7 @@ def of_advice(advice: Advice, notes: list[str]) -> dict[str, Any]:
             {
                 "along": switch.along,
                 "from": switch.at,
-                "upwards": switch.upwards,
-                "low": switch.low,
-                "high": switch.high,
-                "extrapolated": switch.extrapolated,
+                **_of(switch, "upwards", "low", "high", "extrapolated"),
                 "place": ranked.choices["place"].loc[switch.cell],
             }
             for switch in ranked.crossovers

@@ -58,21 +58,13 @@ def export(findings: Findings, path: Path) -> str:
 
 def tables(findings: Findings) -> dict[str, pd.DataFrame]:
     """The frames that are not empty, by name: `FRAMES`; `runs` with their manifests; what the `columns` mean."""
-    runs = [
-        {
-            "run": run.folder.resolve().name,
-            **{name: str(run.manifest.get(name, "")) for name in ("pareto", "created_at", "testbed")},
-            "manifest": json.dumps(run.manifest),
-        }
-        for run in findings.runs
-    ]
-    columns = [
-        {"table": table, "column": column, "meaning": meaning}
-        for table, of in _MEANINGS.items()
-        for column, meaning in of.meanings().items()
-    ]
+    known = [(run.folder.resolve().name, run.manifest) for run in findings.runs]
+    facts = ["pareto", "created_at", "testbed"]
+    runs = [(name, *(str(of.get(fact, "")) for fact in facts), json.dumps(of)) for name, of in known]
+    columns = [(table, *each) for table, of in _MEANINGS.items() for each in of.meanings().items()]
     frames = {name: getattr(findings, name) for name in FRAMES}
-    frames |= {"runs": pd.DataFrame(runs), "columns": pd.DataFrame(columns)}
+    frames["runs"] = pd.DataFrame(runs, columns=["run", *facts, "manifest"])
+    frames["columns"] = pd.DataFrame(columns, columns=["table", "column", "meaning"])
     return {name: frame for name, frame in frames.items() if not frame.empty}
 
 

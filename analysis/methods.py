@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,13 +28,13 @@ MOST_NAMED = 12
 """Points, models or profiles that are named; of more, the number."""
 
 
-def made(manifests: Iterable[Mapping[str, Any]]) -> str:
+def made(manifests: Sequence[Mapping[str, Any]]) -> str:
     """The origin of some runs, for a caption: `pareto 0.1.0 with seeded weights, uint8 input, seed 0`.
 
     Values that differ between runs stand there with `and`; empty text where no manifest says anything.
     """
-    known = list(manifests)
-    version, models, sweeps = _distinct(_each(known, "pareto")), _models(known), _each(known, "sweep")
+    version = _distinct(_each(manifests, "pareto"))
+    models, sweeps = _models(manifests), _each(manifests, "sweep")
     settings = {
         "{} weights": map(_weights, models),
         "{} input": _each(models, "input"),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from pareto.analysis import markdown
-from pareto.analysis.figures.drawing import origin, save_all, told_apart
+from pareto.analysis.figures.drawing import origin, save_all, stem, told_apart
 from pareto.analysis.figures.look import drawn_as
 from pareto.analysis.figures.shown import GONE, KINDS, MOST_CONDITIONS, drawings, latex_rows, worth_showing
 from pareto.analysis.findings import Findings, Options, find
@@ -115,9 +115,9 @@ def _latex(findings: Findings, widths: Sequence[str], columns: Sequence[str]) ->
         for width in widths:
             front = latex.front_latex(rows, made, width=width, chosen=columns)
             for kind, table in (("front", front), ("paired", latex.paired_latex(pairs, made, width=width))):
-                file = f"figures/{latex.file_name(kind, name, width)}"
+                file = f"figures/{stem(kind, name, width)}.tex"
                 if file in tables:
-                    file = f"figures/{latex.file_name(kind, (*name, digest(*name)), width)}"
+                    file = f"figures/{stem(kind, (*name, digest(*name)), width)}.tex"
                 tables |= {file: table} if table else {}
     return tables
 

@@ -93,12 +93,17 @@ class Drawing:
 
     def stem(self, width: str = PAGE) -> str:
         """The beginning of the names of its files."""
-        return file_stem(self.kind, *self.name) + ("" if width == PAGE else f"-{width}")
+        return stem(self.kind, self.name, width)
 
     def drawn(self, width: str = PAGE) -> tuple[Any, str, pd.DataFrame]:
         """The figure at this width, its caption and its data. Raises `Nothing`."""
         figure, told = self.draw(width)
         return figure, told.caption(), told.data
+
+
+def stem(kind: str, name: Sequence[str], width: str = PAGE) -> str:
+    """The beginning of the names of a figure's or table's files; a width that is not a page's is added."""
+    return file_stem(kind, *name) + ("" if width == PAGE else f"-{width}")
 
 
 def told_apart(drawings: Sequence[Drawing]) -> list[Drawing]:
@@ -115,15 +120,14 @@ def told_apart(drawings: Sequence[Drawing]) -> list[Drawing]:
 def save(drawing: Drawing, folder: Path, widths: Sequence[str] = (PAGE,)) -> list[Path]:
     """The paths of the pictures in the formats of the chosen look, of the data and of the caption, which are written.
     Raises `Nothing`."""
-    *_, data, text = drawing.paths(folder, widths)
-    pictures = []
+    *_, data, text = paths = drawing.paths(folder, widths)
     for width in widths:
         figure, words, frame = drawing.drawn(width)
         files.make(folder)
-        pictures += figure.save(folder / drawing.stem(width), chosen().formats)
+        figure.save(folder / drawing.stem(width), chosen().formats)
     files.write_table(data, frame)
     files.write(text, f"{words}\n")
-    return [*pictures, data, text]
+    return paths
 
 
 _waiting: Sequence[Drawing] = ()
@@ -192,11 +196,10 @@ def testbeds(manifests: Iterable[Mapping[str, Any]]) -> str:
     return "; ".join(dict.fromkeys(filter(None, (str(each.get("testbed") or "") for each in manifests))))
 
 
-def origin(manifests: Iterable[Mapping[str, Any]]) -> str:
+def origin(manifests: Sequence[Mapping[str, Any]]) -> str:
     """The testbeds of all runs and, as a sentence, what made the runs."""
-    known = list(manifests)
-    made = methods.made(known)
-    return testbeds(known) + (f". Made by {made}" if made else "")
+    made = methods.made(manifests)
+    return testbeds(manifests) + (f". Made by {made}" if made else "")
 
 
 def conditions(rows: pd.DataFrame, testbed: str = "") -> str:

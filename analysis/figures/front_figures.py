@@ -13,8 +13,8 @@ from matplotlib.axes import Axes
 from pareto.analysis.figures import layout
 from pareto.analysis.figures.drawing import POINT, Nothing, Told
 from pareto.analysis.figures.layout import MOST_LABELS, On, entry
-from pareto.analysis.figures.look import FILLS, STATE_WORDS, states
-from pareto.analysis.figures.style import FIGURES, NEUTRAL, Scheme, Series, evenly, faded
+from pareto.analysis.figures.look import FILLS, STATE_WORDS, evenly, states
+from pareto.analysis.figures.style import FIGURES, NEUTRAL, Scheme, Series, faded
 from pareto.analysis.fronts import energy, quality
 from pareto.analysis.fronts.indicators import staircase
 from pareto.analysis.naming import IN_WORDS, cell_name, point_label, some, subject
@@ -153,8 +153,8 @@ def _plane(
             look = {
                 "colors": one.colour,
                 "linewidths": 0.7,
-                "linestyles": "-" if sure else ":",
                 "zorder": 2.6,
+                "linestyles": "-" if sure else ":",
             }
             axes.hlines(bars["y"], bars["left"], bars["right"], **look)
             axes.vlines(bars["x"], bars["bottom"], bars["top"], **look)
@@ -227,10 +227,8 @@ def _marks(rows: pd.DataFrame, placed: pd.DataFrame, scheme: Scheme, *, is_plane
         yield "Dotted: the range of too few rounds"
     if scheme.uncertainty == "band" and is_plane:
         yield "Bands: 5 to 95 % of resamples"
-    tied, several = (
-        rows[rows["on_backend_front"] & rows["ties"].fillna("").ne("")],
-        rows["netem"].nunique() > 1,
-    )
+    tied = rows[rows["on_backend_front"] & rows["ties"].fillna("").ne("")]
+    several = rows["netem"].nunique() > 1
     pairs = dict.fromkeys(
         " and ".join(sorted((cell_name(row), each))) + f" at {row['netem']}" * several
         for row in tied.to_dict("records")

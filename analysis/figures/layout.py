@@ -43,11 +43,10 @@ _WRITTEN: dict[str, dict[str, Any]] = {
 
 
 class Printed(Figure):
-    """A figure of a width, and with the settings of that width also when a notebook saves it."""
+    """A figure of a width, made within its `styled`, whose settings hold also when a notebook saves it."""
 
     def __init__(self, width: str = PAGE) -> None:
-        with styled(width):
-            super().__init__(figsize=(WIDTHS_IN[width], 3), layout="constrained")
+        super().__init__(figsize=(WIDTHS_IN[width], 3), layout="constrained")
         self.width = width
 
     def settle(self) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import pandas as pd
 
 from pareto.analysis.figures import layout
 from pareto.analysis.figures.drawing import Nothing, Told
 from pareto.analysis.figures.layout import On
-from pareto.analysis.figures.style import ALARM, LINES, NEUTRAL, Scheme
+from pareto.analysis.figures.style import ALARM, LINE, Scheme
 from pareto.analysis.naming import place, subject
 from pareto.analysis.runs.points import CELL, NONE, nothing_crosses
 from pareto.sweep import load
@@ -15,7 +18,6 @@ from pareto.sweep.load import UNSTABLE
 
 MOST_POINTS = 3
 """The most points of a backend that have a line: those that bear most."""
-_LINE = ["backend", "codec", "point"]
 _MEDIAN = "load_latency_s", "median"
 _QUANTILE = {0.05: ("load_latency_p95_s", "95th percentile"), 0.01: ("load_latency_p99_s", "99th percentile")}
 """By the share that may miss the SLO, the column that is drawn, and its name."""
@@ -30,13 +32,7 @@ def under_load(on: On, rows: pd.DataFrame, trials: pd.DataFrame, scheme: Scheme)
     if data.empty:
         raise Nothing("load: no trial has figures under load")
     (axes,) = layout.panels(on, 1, 1, 2.6)
-    series = {(one.backend, one.codec): one for one in scheme.series}
-    lines = data[_LINE].drop_duplicates().groupby(_LINE[:2], observed=True).cumcount() % len(LINES)
-    for first, line in lines.items():
-        backend, codec, point = data.loc[first, _LINE]
-        one = series.get((backend, codec), NEUTRAL)
-        own = data[data[_LINE].eq([backend, codec, point]).all(axis=1)]
-        look = one.mark(4, linestyle=LINES[line], linewidth=1.2, label=f"{one.label}, point {point}")
+    for look, own in scheme.of_lines(data):
         axes.plot(own["offered_ips"], own["latency_s"] * scheme.per_s, **look)
     grown = data[data["unstable"] > 0]
     if len(grown):
@@ -46,9 +42,7 @@ def under_load(on: On, rows: pd.DataFrame, trials: pd.DataFrame, scheme: Scheme)
         axes.axhline(limit_s * scheme.per_s, color=ALARM, linestyle=":", linewidth=1, label="SLO")
     axes.grid(True)
     layout.fit_axis(axes, "x", data["offered_ips"], logarithmic=False, room=0.06)
-    layout.fit_axis(
-        axes, "y", [*(data["latency_s"] * scheme.per_s), *([limit_s * scheme.per_s] if limit_s else [])]
-    )
+    layout.fit_axis(axes, "y", scheme.per_s * np.append(data["latency_s"], limit_s or math.nan))
     axes.set(xlabel="images/s that arrive", ylabel=f"latency, {words} ({scheme.unit})")
     shown = "Latency from when a request arrives, over the images/s that arrive: medians over the rounds of each load"
     about = (shown, f"Lines: at most {MOST_POINTS} points a backend, those that are in time for most")
@@ -62,25 +56,23 @@ def load_data(trials: pd.DataFrame) -> tuple[pd.DataFrame, float | None, str]:
     texts = [*told["slo"].dropna().astype("str").unique()]
     slo = load.slo(texts[0]) if len(texts) == 1 and texts[0] else None
     column, words = _QUANTILE.get(slo.share, _MEDIAN) if slo else _MEDIAN
-    rows = told.astype({"backend": "str"}).assign(
+    rows = told.astype({"backend": "str", "load": "str"}).assign(
         backend=lambda each: each["backend"].mask(nothing_crosses(each), NONE),
         latency_s=told[column],
         in_time_ips=told["goodput_ips"].fillna(told["completed_ips"]),
         unstable=told["stability"].eq(UNSTABLE).astype(float),
         # One load is one place, though arrivals by chance differ; where the rate is looked for each has its own.
-        place=told["load"]
-        .astype("str")
-        .where(~told["load"].isin(load.FOUND), told["offered_ips"].astype("str")),
+        place=lambda each: each["load"].mask(
+            each["load"].isin(load.FOUND), each["offered_ips"].astype("str")
+        ),
     )
     keys = [name for name in CELL if name != "load"]
     by = rows.groupby([*keys, "point_name", "place"], observed=True, sort=False)
-    data = by.agg(
-        dict.fromkeys(("offered_ips", "latency_s", "in_time_ips", "unstable"), "median")
-    ).reset_index()
+    data = by[["offered_ips", "latency_s", "in_time_ips", "unstable"]].median().reset_index()
     data = data[data["latency_s"].notna()]
-    best = data.groupby(_LINE, observed=True)["in_time_ips"].max().sort_values(ascending=False, kind="stable")
-    chosen = best.groupby(_LINE[:2], observed=True).head(MOST_POINTS)
-    data = data[data[_LINE].apply(tuple, axis=1).isin(chosen.index)] if len(data) else data
-    data["order"] = data["backend"].map(place)
-    ordered = data.sort_values(["order", *_LINE, "offered_ips"]).reset_index(drop=True).drop(columns="order")
-    return ordered.drop(columns="place"), slo.limit_s if slo else None, words
+    best = data.groupby(LINE, observed=True)["in_time_ips"].max().sort_values(ascending=False, kind="stable")
+    chosen = best.groupby(LINE[:2], observed=True).head(MOST_POINTS)
+    data = data[data[LINE].apply(tuple, axis=1).isin(chosen.index)] if len(data) else data
+    by_place = [*LINE, "offered_ips"]
+    data = data.sort_values(by_place, key=lambda of: of.map(place) if of.name == "backend" else of)
+    return data.drop(columns="place").reset_index(drop=True), slo.limit_s if slo else None, words

@@ -4,17 +4,19 @@ notebook and the page follow, too: how full a mark is, and which axes start at 0
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import pandas as pd
 
 from pareto.protocol.errors import UserError
 
+T = TypeVar("T")
 FORMATS = ("pdf", "png", "svg")
 TITLES = ("auto", "none")
 PAGE = "page"
@@ -74,6 +76,12 @@ def drawn_as(look: Look) -> Iterator[None]:
         yield
     finally:
         _CHOSEN.reset(before)
+
+
+def evenly(among: Iterable[T], most: int) -> list[T]:
+    """At most so many items, in order: the first, the last, and others at even distances."""
+    every = list(among)
+    return [every[at] for at in np.linspace(0, len(every) - 1, min(most, len(every))).round().astype(int)]
 
 
 def states(rows: pd.DataFrame) -> pd.Series:

@@ -15,7 +15,6 @@ from scipy import ndimage
 
 from pareto.analysis.advice.observed import NEEDED, OVER_CODECS, WORKLOAD
 from pareto.analysis.advice.predict import CLOSE, OTHER, SAME, Predictor, best, on_grid
-from pareto.analysis.advice.workload import Workload
 from pareto.analysis.advice.workload import workloads as every_workload
 from pareto.analysis.figures import layout
 from pareto.analysis.figures.drawing import Nothing, Told, testbeds
@@ -25,19 +24,17 @@ from pareto.analysis.findings import Findings
 from pareto.analysis.fronts import quality
 from pareto.analysis.fronts.where import Where
 from pareto.analysis.naming import LETTERS, family, listed, place, some, transport
+from pareto.analysis.page.best_map import BEYOND, LEAST, OBJECTIVES
 from pareto.analysis.prediction.network import Network, networks
-from pareto.analysis.runs.points import NO_CODEC, NONE, cuts, each_once, in_every_codec
+from pareto.analysis.runs.points import NO_CODEC, NONE, cuts, each_once
 from pareto.analysis.statistics.samples import Floats, Ints
 from pareto.protocol.errors import UserError
 
 FINENESS = 200
 """How many delays, and how many rates, are computed; the data beside the figure have one in `WRITTEN`."""
 WRITTEN = 10
-BEYOND, LEAST = 2.5, 100.0
-"""The factor by which axes go beyond what was measured, and the least factor between their ends."""
 UNDECIDED = "\\\\\\"
 """The hatch where two points are too close to call."""
-_TITLES = {"latency": "Lowest latency", "throughput": "Highest throughput"}
 _MARKERS = {NONE: "h", "tcp": "o", "rpc": "s"}
 _EDGES: dict[str, tuple[str, float, Any, str]] = {
     "": ("black", 0.9, "-", ""),
@@ -97,7 +94,7 @@ def draw_map(
     if winners.empty or (predictor is None and winners["netem"].nunique() < 2):
         raise Nothing("best-map: it takes two measured networks, or a prediction")
     delays, rates = _steps(winners["delay_s"], (0.001, 0.2)), _steps(winners["rate_bps"], (1e6, 1e9))
-    grids = {name: on_grid(predictor, delays, rates, name) for name in _TITLES if predictor}
+    grids = {name: on_grid(predictor, delays, rates, name) for name in OBJECTIVES if predictor}
     cells = pd.DataFrame()
     if predictor is not None:
         cells = _cells(predictor.cells, np.unique([which for which, *_ in grids.values()]))
@@ -107,7 +104,7 @@ def draw_map(
     )
     _legend(panels[0], winners)
     labels = []
-    for axes, (objective, heading) in zip(panels, _TITLES.items(), strict=True):
+    for axes, (objective, heading) in zip(panels, OBJECTIVES.items(), strict=True):
         axes.set_title(heading, loc="left", fontsize="medium", fontweight="normal")
         axes.set(xscale="log", yscale="log", xlim=rates[[0, -1]], ylim=delays[[0, -1]])
         _ticks(axes, rates, delays, winners)
@@ -177,17 +174,15 @@ def _name(point: str, backend: str) -> str:
 
 def known_of(findings: Findings, rows: pd.DataFrame) -> dict[str, Any]:
     """The arguments of `draw_map`; over codecs the backends' names carry the codec's. Raises UserError."""
-    trials, limit = findings.trials.reindex(columns=NEEDED), Where.parse(findings.where)
-    if over_codecs := _has_codecs(rows):
-        of_model = replace(findings.joined, trials=trials.merge(rows[OVER_CODECS].drop_duplicates()))
-        own = next(every_workload(of_model, over_codecs=True)).rows
-    else:
-        own = in_every_codec(trials).merge(rows[WORKLOAD].drop_duplicates())
-    runs = set(own["run"].unique())
+    limit, over_codecs, codec = Where.parse(findings.where), _has_codecs(rows), rows["codec"].iloc[0]
+    trials = findings.trials.reindex(columns=NEEDED).merge(rows[OVER_CODECS].drop_duplicates())
+    every = every_workload(replace(findings.joined, trials=trials), over_codecs=over_codecs, strict=False)
+    workload = next(each for each in every if over_codecs or each.first["codec"] == codec)
+    runs = set(workload.rows["run"])
     manifests = [run.manifest for run in findings.runs if runs.intersection(run.names)]
-    known = networks(manifests or [run.manifest for run in findings.runs])
+    known = networks(manifests or findings.manifests)
+    workload = replace(workload, networks=known)
     about, errors, predictor, asked = "", dict[str, float](), None, limit.columns
-    workload = Workload(own, findings.joined, known)
     if not workload.unfit:
         cells = workload.predictor.cells
         admitted = pd.Series(True, index=cells.index)
@@ -199,7 +194,7 @@ def known_of(findings: Findings, rows: pd.DataFrame) -> dict[str, Any]:
         admitted &= not asked and limit.holds(cells)
         if admitted.any():
             predictor = workload.predictor.only(admitted.to_numpy(dtype=np.bool_))
-            spreads = {name: workload.validation.spread(name) for name in _TITLES}
+            spreads = {name: workload.validation.spread(name) for name in OBJECTIVES}
             errors = {name: error for name, error in spreads.items() if math.isfinite(error)}
     if over_codecs:
         competes = rows["feasible"].astype(bool) & ~_costs_accuracy(rows, limit)
@@ -266,10 +261,7 @@ def _draw_areas(
     axes: Axes, cells: pd.DataFrame, grid: Ints, rates: Floats, delays: Floats, dots: Floats
 ) -> None:
     """Draw the areas and name each where it is widest, clear of marks, or in the legend if that has no room."""
-    steps_pt = (
-        axes.bbox.height * 72 / axes.figure.dpi / FINENESS,
-        axes.bbox.width * 72 / axes.figure.dpi / FINENESS,
-    )
+    steps_pt = np.asarray(axes.bbox.size)[::-1] * 72 / axes.figure.dpi / FINENESS
     away_y, away_x = (
         np.abs(np.log(steps[:, None] / dots[:, side])) / np.log(steps[1] / steps[0]) * step_pt
         for steps, side, step_pt in ((delays, 1, steps_pt[0]), (rates, 0, steps_pt[1]))

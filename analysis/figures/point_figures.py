@@ -17,21 +17,12 @@ from pareto.analysis.costs import stage_times, steps
 from pareto.analysis.figures import layout
 from pareto.analysis.figures.drawing import POINT, Nothing, Told
 from pareto.analysis.figures.layout import MANY, On, Printed, entry
-from pareto.analysis.figures.style import NEUTRAL, SMALL_PT, WHITE, Scheme, Series, evenly, level, stage_look
+from pareto.analysis.figures.look import evenly
+from pareto.analysis.figures.style import NEUTRAL, SMALL_PT, WHITE, Scheme, Series, level, stage_look
 from pareto.analysis.fronts.quality import codec_name, is_none
-from pareto.analysis.naming import backends, levels, subject
+from pareto.analysis.naming import USUAL, backends, levels, subject
 from pareto.analysis.runs.manifest import within
-from pareto.analysis.runs.points import (
-    AT_WORK,
-    CELL,
-    EAGER,
-    NO_CODEC,
-    NONE,
-    cuts,
-    each_once,
-    hosts,
-    undivided,
-)
+from pareto.analysis.runs.points import AT_WORK, CELL, NONE, cuts, each_once, hosts, undivided
 from pareto.analysis.runs.standing import stands
 
 SIGNIFICANT, INTERVAL, RANGE = "significant", "95 % interval", "range"
@@ -395,7 +386,7 @@ def _pairs(data: pd.DataFrame, counted: pd.DataFrame, what: What) -> Iterator[tu
         of_pairs = [(f"{pair['other']} \N{MINUS SIGN} {pair['first']}", pair) for pair in both]
         within_each = [(f", {codec_name(each)}", {"codec": each}) for each in levels(data["codec"])]
     else:
-        of_pairs = [(each, {"other": each}) for each in levels(counted[what], (NO_CODEC, EAGER))]
+        of_pairs = [(each, {"other": each}) for each in levels(counted[what], (USUAL[what],))]
         within_each = [(f" over {each}", {"backend": each}) for each in backends(data)]
     several, places = len(within_each) > 1, product(enumerate(of_pairs), enumerate(within_each))
     for place, ((number, (label, same)), (inner, (more, also))) in enumerate(places):

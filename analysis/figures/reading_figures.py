@@ -16,7 +16,7 @@ from pareto.analysis.costs import bands
 from pareto.analysis.figures import layout
 from pareto.analysis.figures.drawing import Nothing, Told
 from pareto.analysis.figures.layout import On, Printed
-from pareto.analysis.figures.style import ALARM, GREY, LEVEL_COLOURS, LINES, NEUTRAL, SMALL_PT, Scheme
+from pareto.analysis.figures.style import ALARM, GREY, LEVEL_COLOURS, LINE, SMALL_PT, Scheme
 from pareto.analysis.naming import count, place, some, subject
 from pareto.analysis.runs.load import ONE_LINK
 from pareto.analysis.runs.points import AT_WORK, CELL, NO_CODEC, NONE, each_once
@@ -38,7 +38,6 @@ MOST_DOTS = 2000
 FAR = 2.0
 """Readings further off than this many tolerances stand at the panel's edge, so that they do not flatten all others."""
 _TAIL = ["phase", "share_slower", "latency_s", "percentile", "requests"]
-_LINE = ["backend", "codec", "point"]
 _QUANTITIES = (
     (("asked_rtt_s", "rtt_least_s", "rtt_most_s", "rtt_s"), "RTT (ms)", 1e3, "RTT|echo"),
     *(
@@ -68,15 +67,10 @@ def tail(on: On, rows: pd.DataFrame, scheme: Scheme, trials: pd.DataFrame, runs:
     phases, narrow = [each for each in (ALONE, LOADED) if each in set(data["phase"])], layout.is_narrow(on)
     shape = (len(phases), 1, 1.6 * len(phases)) if narrow else (1, len(phases), 2.5)
     panels = layout.panels(on, *shape, sharey=True)
-    series = {(one.backend, one.codec): one for one in scheme.series}
-    lines = data[_LINE].drop_duplicates().groupby(_LINE[:2], observed=True).cumcount() % len(LINES)
     for axes, phase in zip(panels, phases, strict=True):
         of_phase = data[data["phase"] == phase]
-        for first, line in lines.items():
-            backend, codec, point = data.loc[first, _LINE]
-            one = series.get((backend, codec), NEUTRAL)
-            own = of_phase[of_phase[_LINE].eq([backend, codec, point]).all(axis=1)]
-            look = one.mark(4, linestyle=LINES[line], linewidth=1.2, label=f"{one.label}, point {point}")
+        for look, every in scheme.of_lines(data):
+            own = every[every["phase"] == phase]
             marked = list(own["percentile"].ne("").to_numpy().nonzero()[0])
             axes.plot(own["latency_s"] * scheme.per_s, own["share_slower"], markevery=marked, **look)
         axes.grid(True)
@@ -102,12 +96,10 @@ def chosen_points(rows: pd.DataFrame) -> pd.DataFrame:
     wanted = each_once(rows[rows["on_backend_front"].astype(bool)])
     quickest = wanted.sort_values("latency_s", kind="stable")
     most = wanted.sort_values("throughput_ips", ascending=False, kind="stable")
-    best = pd.concat([each.drop_duplicates(_LINE[:2]) for each in (quickest, most)])
-    keys = [
-        (place(backend), codec != NO_CODEC, codec)
-        for backend, codec in best[_LINE[:2]].astype("str").to_numpy()
-    ]
-    return best.iloc[sorted(range(len(best)), key=keys.__getitem__)].drop_duplicates(_LINE)
+    best = pd.concat([each.drop_duplicates(LINE[:2]) for each in (quickest, most)])
+    keys = {"backend": place, "codec": lambda codec: (codec != NO_CODEC, codec)}
+    ordered = best.sort_values(LINE[:2], key=lambda of: of.astype("str").map(keys[of.name]))
+    return ordered.drop_duplicates(LINE)
 
 
 def tail_data(chosen: pd.DataFrame, trials: pd.DataFrame, runs: Sequence[Path]) -> pd.DataFrame:

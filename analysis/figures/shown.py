@@ -30,9 +30,8 @@ MOST_CONDITIONS = 12
 def worth_showing(front: pd.DataFrame) -> pd.DataFrame:
     """The rows of the conditions with a feasible point, and of those without a valid trial."""
     wanted = front["feasible"] | (front["rounds"] == 0)
-    kept: pd.DataFrame = front[
-        wanted.groupby([front[key] for key in CONDITION], dropna=False).transform("any")
-    ]
+    by_condition = wanted.groupby([front[key] for key in CONDITION], dropna=False)
+    kept: pd.DataFrame = front[by_condition.transform("any")]
     return kept
 
 
@@ -82,20 +81,14 @@ def _all(
         if not rows[["latency_s", "throughput_ips"]].notna().all(axis=1).any():
             continue
         name, trials, of = figure_name(rows, front), part_of(findings.trials, key), {"rows": rows, **same}
-        stages, paired, codecs, attained = (
-            {word: part_of(frame, key)}
-            for word, frame in (
-                ("stages", medians), ("pairs", findings.paired), ("pairs", findings.paired_codecs),
-                ("attainment", findings.attainment),
-            )
-        )  # fmt: skip
-        yield "front", name, fronts.front, of | attained
+        stages, pairs = {"stages": part_of(medians, key)}, {"rows": competing(trials), **same}
+        yield "front", name, fronts.front, {**of, "attainment": part_of(findings.attainment, key)}
         yield "attribution", name, point_figures.attribution, of | stages
         yield "tail", name, reading_figures.tail, {**of, "trials": trials, "runs": runs}
         yield "payload", name, point_figures.payload, {**of, **stages, "manifest": manifest}
-        pairs = {"rows": competing(trials), **same}
-        yield "paired", name, point_figures.paired, pairs | paired
-        yield "paired-codecs", name, point_figures.paired, {**pairs, **codecs, "what": "codec"}
+        yield "paired", name, point_figures.paired, {**pairs, "pairs": part_of(findings.paired, key)}
+        codecs = {"pairs": part_of(findings.paired_codecs, key), "what": "codec"}
+        yield "paired-codecs", name, point_figures.paired, pairs | codecs
         yield "accuracy", name, fronts.third, {**of, "kind": "accuracy"}
         yield "utilization", name, point_figures.utilization, of | stages
         charged = rows[rows["on_energy_front"].groupby(rows["codec"]).transform("any")]
@@ -108,9 +101,8 @@ def _all(
         of = {"pairs": pairs, "rows": part_of(trials, key, over), "what": "engine", **same}
         yield "paired-engines", figure_name(pairs, findings.paired_engines), point_figures.paired, of
     by = [column for column in BUT_CODEC if column != "load"]
-    for key, rows in (
-        shown.groupby(by, dropna=False) if each and front["load"].ne(USUAL["load"]).any() else ()
-    ):
+    several = each and front["load"].ne(USUAL["load"]).any()
+    for key, rows in shown.groupby(by, dropna=False) if several else ():
         of = {"rows": rows, "trials": part_of(findings.trials, key, by), **same}
         yield "load", figure_name(rows, front), load_figure.under_load, of
     by = [column for column in BUT_CODEC if column != "netem"]

@@ -5,15 +5,15 @@ from __future__ import annotations
 import difflib
 import functools
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import matplotlib
 import matplotlib.style
-import numpy as np
 import pandas as pd
 from matplotlib.colors import to_rgb
 from matplotlib.font_manager import fontManager
@@ -22,8 +22,6 @@ from pareto.analysis.figures.look import PAGE, WIDTHS_IN, Look, chosen, is_logar
 from pareto.analysis.naming import backends, levels, time_unit
 from pareto.analysis.runs.points import BUT_CODEC, NONE, order
 from pareto.protocol.errors import UserError
-
-T = TypeVar("T")
 
 # Mostly of seaborn's "colorblind" palette, whose import would take a second. One colour says one thing in all figures.
 COLOURS = ("#0173b2", "#de8f05", "#56b4e9", "#ca9161", "#949494", "#332288", "#882255", "#999933")
@@ -41,6 +39,8 @@ SMALL_PT = 6.0
 WHITE = {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.3}
 """The ground of a text that stands on lines or marks."""
 FIGURES = ["latency_s", "throughput_ips"]
+LINE = ["backend", "codec", "point"]
+"""The columns of what is a line in figures over something else than points."""
 
 _OURS = {"text.parse_math", "text.usetex", "svg.hashsalt", "savefig.bbox", "figure.figsize", "backend"}
 """The settings that no style file changes: names are no formulas, and a figure is as wide as it is printed."""
@@ -158,6 +158,14 @@ class Scheme:
         """The label of a figure's axis."""
         return f"latency ({self.unit})" if name == "latency_s" else "throughput (images/s)"
 
+    def of_lines(self, rows: pd.DataFrame) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
+        """Yield the look of the line of each backend, codec and point, in the order of the rows, and its rows."""
+        series, several = {(one.backend, one.codec): one for one in self.series}, Counter[tuple[str, str]]()
+        for (backend, codec, point), own in rows.groupby(LINE, sort=False, observed=True):
+            one, line = series.get((backend, codec), NEUTRAL), LINES[several[backend, codec] % len(LINES)]
+            several[backend, codec] += 1
+            yield one.mark(4, linestyle=line, linewidth=1.2, label=f"{one.label}, point {point}"), own
+
     def of_each(self, rows: pd.DataFrame) -> Iterator[tuple[Series, pd.DataFrame]]:
         """Yield each series that some rows have, and what it has of them; at last where nothing crosses: a point is
         there a row of each codec, and drawn once: if one is on a front, it."""
@@ -174,12 +182,6 @@ class Scheme:
 def stage_look(role: str) -> tuple[str, str]:
     """Colour and hatch of a host's stage, the same in every figure."""
     return STAGES.get(role) or BETWEEN[(int(role.removeprefix("middle") or 1) - 1) % len(BETWEEN)]
-
-
-def evenly(among: Iterable[T], most: int) -> list[T]:
-    """At most so many items, in order: the first, the last, and others at even distances."""
-    every = list(among)
-    return [every[at] for at in np.linspace(0, len(every) - 1, min(most, len(every))).round().astype(int)]
 
 
 def faded(colour: str, share: float) -> tuple[float, ...]:

@@ -61,13 +61,11 @@ def _map(predictor: Predictor, validation: Validation, winners: pd.DataFrame) ->
     """A map: how each objective's is drawn, the measured networks, and `data`, in which the sliders look a cell up."""
     delays = np.array([0.0, *_steps(winners["delay_s"])])
     rates = np.array([*_steps(winners["rate_bps"]), math.inf])
-    each = [(str(netem), both) for netem, both in winners.groupby("netem", sort=False)]
-    measured = [_measured(both, netem, delays, rates) for netem, both in each]
+    by_netem = winners.groupby("netem", sort=False)
+    measured = [_measured(both, str(netem), delays, rates) for netem, both in by_netem]
     # The way back is not shaped.
     grid = dict(zip(("delay_s", "rate_bps"), np.meshgrid(delays, rates, indexing="ij"), strict=True))
-    inside = np.all(
-        [(at >= winners[of].min()) & (at <= winners[of].max()) for of, at in grid.items()], axis=0
-    )
+    inside = np.all([at == at.clip(winners[of].min(), winners[of].max()) for of, at in grid.items()], axis=0)
     near = np.zeros(inside.shape, dtype=bool)
     for at in measured:
         near[max(0, at["delay"] - 1) : at["delay"] + 2, max(0, at["rate"] - 1) : at["rate"] + 2] = True
@@ -152,9 +150,9 @@ def _place(free: Bools, name: str) -> tuple[float, float] | None:
     away = distance_transform_edt(np.pad(free, 1), sampling=sampling)[1:-1, 1:-1]
     widest = np.argwhere(away == away.max())
     row, column = widest[len(widest) // 2].tolist()
-    return (
-        (_percent(column + 0.5, wide), _percent(high - row - 0.5, high)) if away[row, column] >= 1 else None
-    )
+    if away[row, column] < 1:
+        return None
+    return _percent(column + 0.5, wide), _percent(high - row - 0.5, high)
 
 
 def _measured(both: pd.DataFrame, netem: str, delays: Floats, rates: Floats) -> dict[str, Any]:

@@ -28,11 +28,7 @@ _LETTER_PX, _LINE_PX, _MARK_PX = 7.5, 12, 7
 
 
 def chart(
-    rows: pd.DataFrame,
-    names: Sequence[str],
-    first: int,
-    stairs: str = "",
-    among: pd.DataFrame | None = None,
+    rows: pd.DataFrame, names: Sequence[str], first: int, stairs: str = "", among: pd.DataFrame | None = None
 ) -> dict[str, Any]:
     """A chart of latency and throughput; empty without a point that has both.
 
@@ -121,13 +117,10 @@ def _names(marks: Sequence[dict[Any, Any]], every: Floats, px: Floats) -> Iterat
     """Yield the names that cover neither each other nor a mark: the mark, pixels to the right and down, which end."""
     taken = np.hstack([every * px / 100 - _MARK_PX, every * px / 100 + _MARK_PX])
     for mark in marks:
-        size = np.array([_LETTER_PX * len(mark["point"]), _LINE_PX + 2])
+        at, wide = np.array([mark["x"], mark["y"]]) * px / 100, _LETTER_PX * len(mark["point"])
         for right, down, end in _SPOTS:
-            low = np.array([mark["x"], mark["y"]]) * px / 100 + [
-                right - size[0] * (end == "end"),
-                down - _LINE_PX,
-            ]
-            high = low + size
+            low = np.add(at, (right - wide * (end == "end"), down - _LINE_PX))
+            high = np.add(low, (wide, _LINE_PX + 2))
             is_free = ((low > taken[:, 2:]) | (high < taken[:, :2])).any(axis=1).all()
             if is_free and (low > 0).all() and (high < px).all():
                 taken = np.vstack([taken, [*low, *high]])

@@ -179,10 +179,8 @@ def comparison_html(comparison: Comparison) -> str:
         both = pd.concat(sides.values())
         charts = [(name, chart(each, backends(rows), first, "all", both)) for name, each in sides.items()]
         named = of.assign(backend=of["backend"].map(backend_name))
-        # `A_latency_s` of `first_latency_s`.
-        named.columns = named.columns.str.replace("^first_", "A_", regex=True).str.replace(
-            "^other_", "B_", regex=True
-        )
+        for name, side, _ in _SIDES:  # `A_latency_s` of `first_latency_s`
+            named.columns = named.columns.str.replace(f"^{side}_", f"{name}_", regex=True)
         names = dict.fromkeys([*_FIRST_COMPARED, *named.columns.difference(CONDITION, sort=False)])
         shown.append(
             {

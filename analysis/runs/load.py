@@ -16,15 +16,7 @@ from pyarrow import compute
 
 from pareto.analysis.naming import SIMULATED, USUAL
 from pareto.analysis.runs import reading
-from pareto.analysis.runs.comparable import (
-    Trials,
-    differing,
-    recorded,
-    remarks,
-    setups,
-    told,
-    with_setup,
-)
+from pareto.analysis.runs.comparable import Trials, differing, recorded, remarks, setups, told, with_setup
 from pareto.analysis.runs.manifest import read_manifest, within
 from pareto.analysis.runs.points import MEASURED, SETTLED
 from pareto.analysis.runs.standing import bounded, stands, trusted

@@ -97,12 +97,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """
     text = files.read(path.parent, path.name, most_bytes=MOST_BYTES).decode("utf-8")
     try:
-        content = json.loads(
-            text,
-            parse_constant=lambda text: _countable(float(text)),
-            parse_float=lambda text: _countable(float(text)),
-            parse_int=lambda text: _countable(int(text)),
-        )
+        content = json.loads(text, parse_constant=_countable, parse_float=_countable, parse_int=_countable)
     except RecursionError:
         raise ValueError("its values are nested too deeply") from None
     if not isinstance(content, dict):
@@ -113,7 +108,8 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def _countable(number: float) -> float:
+def _countable(text: str) -> float:
+    number = int(text) if text.lstrip("-").isdecimal() else float(text)
     if not abs(number) <= MOST_NUMBER:
         raise ValueError("it has a number that cannot be counted with")
     return number

@@ -54,17 +54,10 @@ def order(points: pd.Series) -> pd.Series:
     return points.map(places).astype("int64")
 
 
-def order_backends(backends: pd.Series) -> pd.Series:
-    """The backends as a key to sort by: none comes last."""
-    return backends.astype("str").replace(NONE, "\U0010ffff")
-
-
 def sorted_cells(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows sorted by `CELL`, points by their cuts, with a new index."""
-    keys = {"point": order, "backend": order_backends}
-    return rows.sort_values(
-        CELL, key=lambda of: keys[of.name](of) if of.name in keys else of, ignore_index=True
-    )
+    """The rows sorted by `CELL`, points by their cuts, no backend after all others, with a new index."""
+    keys = {"backend": lambda of: of.astype("str").replace(NONE, "\U0010ffff"), "point": order}
+    return rows.sort_values(CELL, key=lambda of: keys.get(of.name, lambda same: same)(of), ignore_index=True)
 
 
 def hosts(point: str) -> tuple[str, ...]:
@@ -127,9 +120,8 @@ def pooled(rows: pd.DataFrame, trials: pd.DataFrame | None = None) -> pd.DataFra
         return rows
     rows, is_control = rows.reset_index(drop=True), is_control.to_numpy()
     kept = rows[is_control]
-    round_ = kept.groupby(
-        [name for name in _OF_ROUND if name in kept], dropna=False, observed=True, sort=False
-    ).ngroup()
+    shared = [name for name in _OF_ROUND if name in kept]
+    round_ = kept.groupby(shared, dropna=False, observed=True, sort=False).ngroup()
     is_ok = stands(kept) if "status" in kept else pd.Series(True, index=kept.index)
     counted = round_[is_ok | ~is_ok.groupby(round_).transform("any")]
     first = counted[~counted.duplicated()]

@@ -115,9 +115,8 @@ def _named(where: Sequence[Path]) -> dict[str, Path]:
     for folder in where:
         with files.opened(folder, TRIALS.file) as file:
             text = io.TextIOWrapper(file, "utf-8-sig", newline="")
-            named |= {
-                row.get("run") or folder.resolve().name: folder for row in islice(csv.DictReader(text), 1)
-            }
+            for row in islice(csv.DictReader(text), 1):
+                named[row.get("run") or folder.resolve().name] = folder
     return named
 
 

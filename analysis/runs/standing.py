@@ -82,9 +82,8 @@ def trusted(rows: pd.DataFrame, status: pd.Series | None = None) -> pd.DataFrame
         spoiled = (stands(known) & ~stands(known, figure)).to_numpy()
         if spoiled.any():
             own = (rows[name] for name in columns if name in rows)
-            rows = rows.assign(
-                **{of.name: of.mask(spoiled, np.nan if of.dtype.kind == "f" else "") for of in own}
-            )
+            kept = {of.name: of.mask(spoiled, np.nan if of.dtype.kind == "f" else "") for of in own}
+            rows = rows.assign(**kept)
     return rows
 
 

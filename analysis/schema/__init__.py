@@ -164,9 +164,7 @@ DEVICES = Table(
     """,
     dict.fromkeys(("rss_bytes", "throttled", "gpu_memory_bytes"), Kind.WHOLE),
 )
-PROFILE_TABLES = (PROFILE, BACKENDS, CODECS)
-"""The files of a model profile."""
-TABLES = (TRIALS, STAGES, LINKS, STRUCK, *PROFILE_TABLES, REQUESTS, DEVICES)
+TABLES = (TRIALS, STAGES, LINKS, STRUCK, PROFILE, BACKENDS, CODECS, REQUESTS, DEVICES)
 _NOT_NUMBERS = {
     Kind.NAME: """
         run model point point_name backend netem codec engine in_flight_asked prefetch_asked allocator load testbed
@@ -231,12 +229,8 @@ def cell_name(row: Mapping[str, Any]) -> str:
     point = "+".join(f"{int(cut):02d}" for cut in row["point"].split("+"))
     # Not every system takes a colon in the name of a file.
     sent = f"{row['backend']}{unusual('codec', 'engine')}".replace(":", ".")
-    deep = (
-        unusual("in_flight_asked", "prefetch_asked", "allocator", "load")
-        .replace(":", ".")
-        .replace("/", "-per-")
-    )
-    return f"{row['model']}-k{point}-{sent}-{row['netem']}-b{row['batch_size']}{deep}"
+    deep = unusual("in_flight_asked", "prefetch_asked", "allocator", "load").replace(":", ".")
+    return f"{row['model']}-k{point}-{sent}-{row['netem']}-b{row['batch_size']}{deep.replace('/', '-per-')}"
 
 
 def trial_name(cell: str, number: int) -> str:

@@ -12,6 +12,7 @@ from rich.text import Text
 from pareto.analysis.advice.advise import Advice
 from pareto.analysis.advice.advise import title as workload_title
 from pareto.analysis.advice.crossovers import DELAYS_S, RATES_BPS
+from pareto.analysis.figures.look import evenly
 from pareto.analysis.naming import ANY_NOTE, NONE, point_label
 from pareto.analysis.prediction.predicted import FRONT, RULES, behind
 from pareto.analysis.statistics.significance import MEASURES
@@ -92,8 +93,7 @@ def predicted_table(rows: pd.DataFrame) -> Table:
     rows: of one case, as `analysis.prediction.predicted.predicted` makes them.
     """
     front = rows[rows["chosen_by"] == FRONT]
-    step = max(1.0, (len(front) - 1) / (MOST - 1))
-    few = front.iloc[sorted({round(place * step) for place in range(min(MOST, len(front)))})]
+    few = front.iloc[evenly(range(len(front)), MOST)]
     shown = pd.concat([few, rows[rows["chosen_by"] != FRONT]])
     off = {f"{name}_off": shown[of] * shown[f"{name}_error"] for name, of in MEASURES.items()}
     shown, made = shown.assign(**off), points(shown)
@@ -133,20 +133,17 @@ def predicted_advice(rows: pd.DataFrame, objective: str) -> str:
     value, spread = float(best[column]), float(best[column] * best[error])
     worth = []
     for end in (EDGE, SERVER):
-        if (
-            there := rows[rows["chosen_by"] == end]
-        ).empty:  # a codec that is not at work there has no such split
-            continue
-        row = there.iloc[0]
-        whole = float(row[column])
-        if row["point"] == best["point"] or not (value < whole if of_latency else value > whole):
-            continue
-        if abs(value - whole) < math.hypot(spread, whole * row[error]):
-            worth.append(f"too close to {end} to tell")
-        elif of_latency:
-            worth.append(f"{percent(1 - value / whole)} less than {end}")
-        else:
-            worth.append(more(value / whole - 1, f"more than {end}", f"as much as {end}"))
+        # A codec that is not at work there has no such split.
+        for row in rows[rows["chosen_by"] == end].head(1).to_dict("records"):
+            whole = float(row[column])
+            if row["point"] == best["point"] or not (value < whole if of_latency else value > whole):
+                continue
+            if abs(value - whole) < math.hypot(spread, whole * row[error]):
+                worth.append(f"too close to {end} to tell")
+            elif of_latency:
+                worth.append(f"{percent(1 - value / whole)} less than {end}")
+            else:
+                worth.append(more(value / whole - 1, f"more than {end}", f"as much as {end}"))
     figure = (
         f"{duration(value)} ± {duration(spread)}" if of_latency else f"{value:.3g} ± {spread:.2g} images/s"
     )

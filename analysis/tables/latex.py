@@ -11,15 +11,7 @@ import pandas as pd
 from pareto.analysis.figures.drawing import caption, conditions
 from pareto.analysis.figures.look import PAGE
 from pareto.analysis.fronts import energy
-from pareto.analysis.naming import (
-    ANY_NOTE,
-    LETTERS,
-    NONE,
-    USUAL,
-    condition_title,
-    file_stem,
-    point_label,
-)
+from pareto.analysis.naming import ANY_NOTE, LETTERS, NONE, USUAL, condition_title, file_stem, point_label
 from pareto.analysis.tables.report import NOTES, chosen_points, points
 from pareto.analysis.tables.table import UNKNOWN, Column, numbers, once, times
 from pareto.basics import escaping
@@ -65,7 +57,11 @@ def front_latex(
     told = [
         "*: on the Pareto front.",
         conditions(rows, testbed),
-        *(_sentence(note) for name, note in NOTES.items() if name in columns),
+        *(
+            f"{note[0].upper()}{note[1:]}.".replace(" = ", ": ")
+            for name, note in NOTES.items()
+            if name in columns
+        ),
         f"Energy of {shown['energy_of'].iloc[0]}{above_idle}, for an image." if "energy" in columns else "",
         ANY_NOTE.replace(" = ", ": ") + "." if (shown["backend"] == NONE).any() else "",
     ]
@@ -107,16 +103,6 @@ def paired_latex(paired: pd.DataFrame, testbed: str = "", *, width: str = PAGE) 
 def escaped(text: object) -> str:
     """The text escaped for LaTeX; a character that is not ASCII and has no command becomes a question mark."""
     return escaping.latex(str(text)).replace(r" \%", r"\,\%").encode("ascii", "replace").decode("ascii")
-
-
-def file_name(kind: str, name: Sequence[str], width: str = PAGE) -> str:
-    """`<kind>-<name>.tex`; `-column` is added for that width."""
-    return f"{file_stem(kind, *name)}{'' if width == PAGE else f'-{width}'}.tex"
-
-
-def _sentence(note: str) -> str:
-    """`Eff: share of the physical bound.` of `eff = share of the physical bound`."""
-    return f"{note[0].upper()}{note[1:].replace(' = ', ': ')}."
 
 
 def _table(columns: Iterable[Column], told: Sequence[str], kind: str, row: pd.Series) -> str:

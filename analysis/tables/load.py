@@ -18,8 +18,7 @@ MOST_ROWS = 24
 def load_tables(loads: pd.DataFrame, rates: pd.DataFrame, most: int = MOST_ROWS) -> list[Table]:
     """The tables of `analysis.fronts.load.loads` and `sustained`, of each that has rows: of each condition the points
     that miss least, or bear most, first."""
-    made = {_loads: loads, _rates: rates}
-    return [table(rows, most) for table, rows in made.items() if len(rows)]
+    return [table(rows, most) for table, rows in ((_loads, loads), (_rates, rates)) if len(rows)]
 
 
 def _chosen(rows: pd.DataFrame, most: int, **by: bool) -> pd.DataFrame:
@@ -57,7 +56,7 @@ def _rates(rows: pd.DataFrame, most: int) -> Table:
         "not at = the lowest above it at which it did not, or was not sure to": True,
         ANY_NOTE: (shown["backend"] == NONE).any(),
     }
-    known = fitting(columns, [["name"]])
+    known = fitting(columns, ["name"])
     return Table(f"Highest rate: {title}", known.values(), notes, starts(shown["at"]) if apart else [])
 
 
@@ -76,7 +75,7 @@ def _loads(rows: pd.DataFrame, most: int) -> Table:
         "ends": numbers(shown, "95 %", "missed_{}", "%", 1, 100),
         "holds": Column("holds", [*shown["holds"].astype("str")]),
     }
-    known = fitting(columns, [["p95" if "p99" in shown["slo"].iloc[0] else "p99"], ["served"]])
+    known = fitting(columns, ["p95" if "p99" in shown["slo"].iloc[0] else "p99", "served"])
     notes = {
         f"{len(shown)} of {len(rows)} points are shown: those that miss least": len(shown) < len(rows),
         f"holds = whether {shown['slo'].iloc[0]}, sure with 95 %": shown["slo"].nunique() == 1

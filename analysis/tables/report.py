@@ -56,7 +56,7 @@ _HEADS = dict(zip(CONDITION, CONDITION, strict=True)) | {
     **{"in_flight_asked": "in flight", "prefetch_asked": "prefetch"},
 }
 _POINT = ["backend", "point", "name", "latency"]
-_GIVE_WAY = (["bound-by"], ["p95"], ["name"], ["latency-interval"], ["of-bound"], ["accuracy"])
+_GIVE_WAY = ("bound-by", "p95", "name", "latency-interval", "of-bound", "accuracy")
 """The columns that are left out where 80 characters have no room for them, first to last."""
 NOTES = {
     "latency-interval": "95 % = interval of the median over rounds",
@@ -273,14 +273,14 @@ def condition_columns(rows: pd.DataFrame, apart: Sequence[str]) -> dict[str, Col
     return made
 
 
-def fitting(columns: dict[str, Column], give_way: Iterable[Sequence[str]] = _GIVE_WAY) -> dict[str, Column]:
+def fitting(columns: dict[str, Column], give_way: Iterable[str] = _GIVE_WAY) -> dict[str, Column]:
     """The columns that say something, without those that give way where a line has no room for all."""
     columns = {name: column for name, column in columns.items() if column.says_something}
-    for names in give_way:
+    for least in give_way:
         widths = [min(column.width, NAME if name == "name" else WIDTH) for name, column in columns.items()]
         if sum(widths) + len(widths) < WIDTH:
             break
-        columns = {name: column for name, column in columns.items() if name not in names}
+        columns = {name: column for name, column in columns.items() if name != least}
     return columns
 
 

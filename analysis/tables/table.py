@@ -124,15 +124,9 @@ class Table:
     def __rich__(self) -> Shown | Text:
         if not self.columns:
             return Text(f"{self.title}\n")
-        table = Shown(
-            title=Text(self.title, "bold"),
-            caption=Text(self.notes) if self.notes else None,
-            title_justify="left",
-            caption_justify="left",
-            box=box.SIMPLE_HEAD,
-            pad_edge=False,
-            padding=0,
-        )
+        table = Shown(title=Text(self.title, "bold"), title_justify="left", caption_justify="left")
+        table.box, table.padding, table.pad_edge = box.SIMPLE_HEAD, 0, False
+        table.caption = Text(self.notes) if self.notes else None
         for column in self.columns:
             look = {"overflow": "fold"} if column.kind == "text" else {"justify": "right", "no_wrap": True}
             head = f"{column.head}\n{column.unit}" if column.unit else column.head

@@ -26,13 +26,12 @@ from pareto.analysis import figures
 from pareto.analysis.figures.drawing import MOST_WORDS, Drawing, Nothing, Told, conditions, left_out, save
 from pareto.analysis.figures.drawing import save_all as all_saved
 from pareto.analysis.figures.layout import fit_axis, label_points, printed
-from pareto.analysis.figures.look import WIDTHS_IN, Look, drawn_as
+from pareto.analysis.figures.look import WIDTHS_IN, Look, drawn_as, evenly
 from pareto.analysis.figures.shown import ASKED, KINDS, drawings, worth_showing
 from pareto.analysis.figures.style import (
     ALARM,
     SMALL_PT,
     check_look,
-    evenly,
     every_series,
     stage_look,
     styled,

@@ -19,13 +19,14 @@ from syrupy.assertion import SnapshotAssertion
 
 from pareto.analysis.comparing.between_runs import CHANGES, Comparison
 from pareto.analysis.comparing.paired import paired
+from pareto.analysis.figures.drawing import stem
 from pareto.analysis.fronts.front import front
 from pareto.analysis.methods import made
 from pareto.analysis.naming import cell_names
 from pareto.analysis.runs.load import load
 from pareto.analysis.runs.points import CONDITION
 from pareto.analysis.tables.compare import MOST_TABLES, compare_table, write
-from pareto.analysis.tables.latex import escaped, file_name, front_latex, paired_latex
+from pareto.analysis.tables.latex import escaped, front_latex, paired_latex
 from pareto.analysis.tables.report import MOST_ROWS, chosen_points, codecs_tables, overview
 from pareto.analysis.tables.table import sureness
 from pareto.protocol.errors import UserError
@@ -228,8 +229,8 @@ def test_escaping() -> None:
         r"\textless{}l\textgreater{}m\textbar{}n\ldots{}o"
     )
     assert escaped("5 µs → 3×点") == r"5 $\mu$s $\rightarrow$ 3$\times$?"  # noqa: RUF001
-    assert file_name("front", ("my_net", "wifi")) == "front-my-net-wifi.tex"
-    assert file_name("front", ("my_net", "wifi"), "column") == "front-my-net-wifi-column.tex"
+    assert stem("front", ("my_net", "wifi")) == "front-my-net-wifi"
+    assert stem("front", ("my_net", "wifi"), "column") == "front-my-net-wifi-column"
 
 
 def test_the_points_of_the_terminal_in_latex(seven: pd.DataFrame, snapshot: SnapshotAssertion) -> None:
