@@ -36,7 +36,6 @@ class _Words(RegexHighlighter):
 
 
 ANSWER = "pareto.answer"
-"""The style of an answer."""
 _STYLES = {"pareto.attention": "bold yellow", "pareto.bad": "bold red", ANSWER: "bold green"}
 
 
@@ -62,13 +61,8 @@ def console(*, aside: bool = False, to: IO[str] | None = None) -> Console:
     aside: standard error instead, as standard output gets JSON. to: a file instead.
     """
     # No emoji: "tcp:b: 2 ms" has one to rich. No markup: "net[/b]" is a name.
-    looks: dict[str, Any] = {
-        "highlighter": _Words(),
-        "theme": Theme(_STYLES),
-        "emoji": False,
-        "markup": False,
-    }
-    out = _Console(file=to, stderr=aside, soft_wrap=False, **looks)
+    looks: dict[str, Any] = {"highlighter": _Words(), "theme": Theme(_STYLES)}
+    out = _Console(file=to, stderr=aside, emoji=False, markup=False, **looks)
     if not out.is_terminal:
         out.width = 80
     return out

@@ -16,7 +16,7 @@ from contextlib import ExitStack, suppress
 from functools import partial
 
 from pareto.basics.escaping import short
-from pareto.hosts.connection import FAULTS
+from pareto.hosts.connection import ANSWER_S, FAULTS
 from pareto.hosts.host import Say, TestbedError
 from pareto.hosts.session import Programs, SessionError, SessionLost
 from pareto.hosts.testbed import Remote
@@ -26,7 +26,6 @@ from pareto.remote.link.units import minutes
 from pareto.remote.worker.lease import HOST, Queue
 
 POLL_S = 1.0
-ANSWER_S = 5.0
 _MOST_WORDS = 80
 _WAIT = "--wait 30min"
 

@@ -109,15 +109,13 @@ def shaped_links(
     filtered: bool,
 ) -> tuple[Link, ...]:
     """The links with these ends, each shaped by netem on hosts of these roles, if any. Raises TestbedError, FAULTS."""
-    links = []
+    links: tuple[Link, ...] = ()
     for (near, far), roles in zip(ends, shaping, strict=True):
-        shaper = Shaper()
-        if roles:
-            by = {role: starts[role] for role in roles}
-            shaper = NetemShaper(near, far, by, filtered=filtered)
-            undo.callback(shaper.close)
-        links.append(Link(near, far, shaper))
-    return tuple(links)
+        by = {role: starts[role] for role in roles}
+        shaper = NetemShaper(near, far, by, filtered=filtered) if by else Shaper()
+        undo.callback(shaper.close)
+        links += (Link(near, far, shaper),)
+    return links
 
 
 @dataclass

@@ -4,7 +4,7 @@ It runs as root, as a child of the driver, which need not be root; or as root of
 the driver has put it. It speaks `pareto.protocol.jsonlines`:
 
 - `own` {uid}: first, where it is in a namespace of its own, which the user with that number made
-- `build` {hosts: [{name, cpu_share, memory}] in the order of the chain, user, public_key, shaper: auto|netem|relay,
+- `build` {hosts: by name, in the order of the chain, {cpu_share, memory}; user, public_key, shaper: auto|netem|relay,
   tcp: a TcpSettings' fields} -> logins: how to reach each host; facts: what is in force, for the manifest
 - `shape` {link, a profile's fields}: a profile for the relay on that link, counted from the edge; `restart`, `seed` and
   `stats` {link}: the relay's own requests
@@ -99,26 +99,21 @@ class Builder:
             return self._built(request)
 
     def _built(self, request: dict[str, Any]) -> dict[str, Any]:
-        tcp = TcpSettings(**request["tcp"])
-        congestion = network.congestion_control(tcp.congestion)
+        tcp, limits, shaper = TcpSettings(**request["tcp"]), request["hosts"], request["shaper"]
+        tcp = replace(tcp, congestion=network.congestion_control(tcp.congestion))
         journal.sweep()
         link_journal.repair()
         self._journal = journal.acquire()
-        shares, memories = (
-            {host["name"]: host[of] for host in request["hosts"]} for of in ("cpu_share", "memory")
-        )
-        shaper = request["shaper"]
         if shaper == "auto":
             shaper = "netem" if qdisc.supported() else "relay"
-        tcp = replace(tcp, congestion=congestion)
-        spaces, links = network.build(self._journal, [*shares], tcp, relay=shaper == "relay")
+        spaces, links = network.build(self._journal, [*limits], tcp, relay=shaper == "relay")
         user = pwd.getpwnam(request["user"] if self._own is None else user_namespace.ACCOUNT)
         accounts = sshd.Accounts((user.pw_name, "root")) if self._own is None else self._own.accounts()
         logins, hosts = {}, {}
-        cores = cpu.placement(len(shares))
+        cores = cpu.place(len(limits), cpu.physical())
         for host, core in zip(spaces, cores.hosts, strict=True):
-            share = shares[host.name]
-            groups = cpu.limit(self._journal, host.name, share, memories[host.name])
+            of_host = limits[host.name]
+            groups = cpu.limit(self._journal, host.name, of_host["cpu_share"], of_host["memory"])
             folder = self._journal.folder / host.name
             server, key, log = sshd.start(host, folder, accounts, request["public_key"], core, groups)
             self._parts.append(Part(f"the sshd of {host.name}", server, log))
@@ -134,8 +129,7 @@ class Builder:
                 "data_address": host.ends[0].address,
                 "data_interface": host.ends[0].interface,
                 "core": core,
-                "cpu_share": share,
-                "memory": memories[host.name],
+                **of_host,
             }
         namespaces = {host.name: host.namespace for host in spaces}
         for link in links:
@@ -150,7 +144,7 @@ class Builder:
             "shaper": shaper,
             "on_one_core": [[spaces[number].name for number in those] for those in cores.together],
             "relay_cores": list(cores.rest),
-            "congestion_control": congestion,
+            "congestion_control": tcp.congestion,
             "initial_window_segments": tcp.initial_window,
             "sysctls": network.sysctls(tcp),
             "hosts": hosts,

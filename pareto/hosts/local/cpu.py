@@ -39,19 +39,14 @@ class Placement:
     together: tuple[tuple[int, ...], ...]
 
 
-def physical(sysfs: Path) -> list[tuple[int, ...]]:
+def physical(sysfs: Path = Path("/sys")) -> list[tuple[int, ...]]:
     """The threads of each physical core, of those that this process may use."""
     available = os.sched_getaffinity(0)
     return sorted({tuple(sorted(siblings(number, sysfs) & available)) for number in available})
 
 
-def placement(hosts: int, sysfs: Path = Path("/sys")) -> Placement:
-    """Where the hosts of a chain run, of the processors that this process may use."""
-    return place(hosts, physical(sysfs))
-
-
 def place(hosts: int, cores: Sequence[tuple[int, ...]]) -> Placement:
-    """A physical core for each host where there are enough, then a thread, then a share."""
+    """Where the hosts of a chain run: each on a core of its own where there are enough, else a thread, else a share."""
     turns = [thread for turn in itertools.zip_longest(*cores) for thread in turn if thread is not None]
     chosen = tuple(turns[number % len(turns)] for number in range(hosts))
     of_core = {core: tuple(i for i, thread in enumerate(chosen) if thread in core) for core in cores}

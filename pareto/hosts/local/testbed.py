@@ -126,11 +126,8 @@ def open_local(
             built = builder.session.request(
                 "build",
                 BUILD_TIMEOUT_S,
-                hosts=[
-                    {"name": role, "cpu_share": 1.0, "memory": 0}
-                    | ({"cpu_share": edge_cpu, "memory": memory} if role == EDGE else {})
-                    for role in roles
-                ],
+                hosts={role: {"cpu_share": 1.0, "memory": 0} for role in roles}
+                | {EDGE: {"cpu_share": edge_cpu, "memory": memory}},
                 user="" if builder.inside else getpass.getuser(),
                 public_key=public,
                 shaper=shaper,

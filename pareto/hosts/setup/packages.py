@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 import shlex
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pareto.hosts.connection import Connection, Outcome
+from pareto.hosts.host import Say
 from pareto.hosts.inventory import HostEntry
 from pareto.hosts.setup import checkup, finding
 from pareto.hosts.setup.finding import PYTHONS, Case
 from pareto.protocol.errors import UserError
 
-Say = Callable[[str], None]
 _OF_ENGINES = ".requirements-onnx"
 _QUIET_S = 10.0
 """After this long without a word the user is told what still goes on."""

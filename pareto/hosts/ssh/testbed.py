@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import getpass
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -89,13 +89,9 @@ def open_ssh_testbed(
     with ExitStack() as undo:
         try:
             connections = _logged_in(entries, undo)
-            fit = partial(_fit, file=file, alone=alone != "")
-            hosts = on_each(
-                {
-                    role: partial(fit, connection, role, shapes=any(role in by for by in shapers))
-                    for role, connection in connections.items()
-                }
-            )
+            shapes = {role for roles in shapers for role in roles}
+            fit = partial(_fit, file=file, shapes=shapes, alone=alone != "")
+            hosts = on_each({role: partial(fit, each, role) for role, each in connections.items()})
             remotes = {EDGE if alone else role: host.remote for role, host in hosts.items()}
             leases = HostLeases(remotes, wait_s, say)
             undo.callback(leases.close)
@@ -140,9 +136,11 @@ def _logged_in(entries: Mapping[str, HostEntry], undo: ExitStack) -> dict[str, C
     return {role: admitted[role] or log_in(entry, keyring()) for role, entry in entries.items()}
 
 
-def _fit(connection: Connection, role: str, *, file: Inventory, shapes: bool, alone: bool) -> Examined:
-    """A host that a sweep would run on. Raises TestbedError where none would, Unreachable."""
-    case, findings = checkup.examine(connection, file, role, shaped=shapes, alone=alone)
+def _fit(
+    connection: Connection, role: str, *, file: Inventory, shapes: Container[str], alone: bool
+) -> Examined:
+    """A host that a sweep would run on; `shapes`: the roles that shape a link. Raises TestbedError, Unreachable."""
+    case, findings = checkup.examine(connection, file, role, shaped=role in shapes, alone=alone)
     entry = case.entry
     fatal = next((finding for finding in findings if finding.fatal), None)
     if fatal is not None:

@@ -19,7 +19,7 @@ from syrupy.assertion import SnapshotAssertion
 from pareto.hosts.connection import Unreachable
 from pareto.hosts.host import EDGE, SERVER, TestbedError
 from pareto.hosts.local import cpu, rights, user_namespace
-from pareto.hosts.local.cpu import CoreTime, Placement, core_time, placement, quota, siblings
+from pareto.hosts.local.cpu import CoreTime, Placement, core_time, quota, siblings
 from pareto.hosts.local.rights import OWN, ROOT, SUDO, Forbidden
 from pareto.hosts.local.testbed import LocalTestbed, require_local
 from pareto.hosts.session import SessionError
@@ -108,7 +108,7 @@ def test_siblings_are_not_two_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     allowed = os.sched_getaffinity(0)
     for number in allowed:
         topology(tmp_path, number, "0-9999")
-    found = placement(2, tmp_path)
+    found = cpu.place(2, cpu.physical(tmp_path))
     assert set(found.hosts) <= allowed
     assert found.together == ((0, 1),)
     # Several testbeds have cores apart if enough.
