@@ -56,10 +56,7 @@ _LOOKS: dict[str, dict[str, Any]] = {
 
 
 def console(*, aside: bool = False, to: IO[str] | None = None) -> Console:
-    """Standard output; a log gets 80 columns and no control codes, a terminal none but ours.
-
-    aside: standard error instead, as standard output gets JSON. to: a file instead.
-    """
+    """Standard output, `aside` standard error, or a file; a log gets 80 columns and no codes, a terminal only ours."""
     # No emoji: "tcp:b: 2 ms" has one to rich. No markup: "net[/b]" is a name.
     looks: dict[str, Any] = {"highlighter": _Words(), "theme": Theme(_STYLES)}
     out = _Console(file=to, stderr=aside, emoji=False, markup=False, **looks)

@@ -67,10 +67,7 @@ def spelled(text: str, spell: Callable[[str], str]) -> str:
 
 
 def say(text: str, *, aside: bool = False) -> None:
-    """Print a text as `terminal` shows it: but for `pareto.basics.console`, which escapes alike, nothing else prints.
-
-    aside: on standard error.
-    """
+    """Print a text as `terminal` shows it, `aside` on standard error: but for `basics.console`, nothing else prints."""
     print(terminal(text), file=sys.stderr if aside else sys.stdout, flush=True)
 
 

@@ -259,7 +259,5 @@ class ChildProcess(Command):
 
 
 def ending(status: int) -> str:
-    """How a process ended, from `Popen.returncode`."""
-    if status >= 0:
-        return f"exit status {status}"
+    """How a process was killed, from `Popen.returncode`."""
     return f"killed by signal {-status}" + (": out of memory?" if -status == signal.SIGKILL else "")

@@ -142,10 +142,8 @@ def _numbered(cores: Collection[int]) -> str:
 def waited(
     what: str, ahead: Callable[[TakeLease], Sequence[Holder]], key: str, deadline: float, say: Say
 ) -> str:
-    """Wait for a thing until its turn, or that time; in words who has it still, empty where it is held.
-
-    ahead: takes a ticket once; who comes before it.
-    """
+    """Wait for a thing until its turn, or that time; in words who has it still, empty where it is held. ahead: takes a
+    ticket once; who comes before it."""
     said = ""
     while before := ahead(TakeLease(key, f"{_user()}@{socket.gethostname()}", _purpose())):
         words = f"{what}: {in_words(before)}" if what else in_words(before)

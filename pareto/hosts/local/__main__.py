@@ -24,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -69,14 +69,6 @@ class Part:
         return own[-1] if own else "by itself, or it was killed"
 
 
-@dataclass(frozen=True)
-class Relay:
-    """The relay that shapes one link. offloads: of its ends, by namespace and interface, as they were before."""
-
-    session: Session
-    offloads: Mapping[tuple[str, str], offload.Offloads]
-
-
 class Builder:
     """The testbed of one run: what was started here, and how it goes away."""
 
@@ -87,7 +79,8 @@ class Builder:
         self._journal: journal.Journal | None = None
         self._parts: list[Part] = []
         self._watches: list[network.Watch] = []
-        self._relays: list[Relay] = []
+        self._relays: list[tuple[Session, dict[tuple[str, str], offload.Offloads]]] = []
+        """The relay of each link, and the offloads of its ends as they were before, by namespace and interface."""
 
     def own(self, request: dict[str, Any]) -> None:
         self._own = user_namespace.UserNamespace(request["uid"])
@@ -136,7 +129,7 @@ class Builder:
             if link.relay_namespace is not None:
                 ends = [(namespaces[end.role], end.interface) for end in (link.near, link.far)]
                 session = self._start_relay(link, cores.rest)
-                self._relays.append(Relay(session, {end: _offloads(*end) for end in ends}))
+                self._relays.append((session, {end: _offloads(*end) for end in ends}))
         self._watches = network.watches(spaces, links)
         threading.Thread(target=self._watch, name="watch", daemon=True).start()
         facts = {
@@ -154,18 +147,19 @@ class Builder:
 
     def shape(self, request: dict[str, Any]) -> Any:
         """Put a profile on the relay. Its packets must be the wire's own size on a slow link: see `offload`."""
-        relay = self._relay(request)
+        relay, ends = self._relays[request.pop("link")]
         profile: Profile = read(Profile, request)
         coarse = any(offload.too_coarse(way) for way in profile.directions)
         offloads = {}
-        for (namespace, interface), before in relay.offloads.items():
+        for (namespace, interface), before in ends.items():
             with network.inside(namespace):
                 offload.write(interface, dict.fromkeys(before, False) if coarse else before)
             offloads[namespace] = _offloads(namespace, interface)
-        return {**relay.session.request("apply", **request), "offloads": offloads}
+        return {**relay.request("apply", **request), "offloads": offloads}
 
     def to_relay(self, op: str, request: dict[str, Any]) -> Any:
-        return self._relay(request).session.request(op, **request)
+        relay, _ = self._relays[request.pop("link")]
+        return relay.request(op, **request)
 
     def check(self, request: dict[str, Any]) -> None:
         self._look()
@@ -176,13 +170,6 @@ class Builder:
 
     def repair(self, request: dict[str, Any]) -> list[str]:
         return [*(f"testbed {slot} removed" for slot in journal.sweep()), *link_journal.repair()]
-
-    def _relay(self, request: dict[str, Any]) -> Relay:
-        """The relay on the link that the request names; what else it says is for the relay."""
-        link: int = request.pop("link")
-        if not self._relays:
-            raise Refused("this testbed has no relay")
-        return self._relays[link]
 
     def end(self) -> None:
         with self._lock:

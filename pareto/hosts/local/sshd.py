@@ -48,10 +48,8 @@ class Accounts:
 def start(
     host: HostSpace, folder: Path, accounts: Accounts, client_key: str, core: int, cgroups: Sequence[Path]
 ) -> tuple[subprocess.Popen[bytes], str, Path]:
-    """A running sshd, its host key and its log. Killing it ends everything started through it.
-
-    It is in the host's namespace, on `core`, in the cgroups whose files of pids `cgroups` are.
-    """
+    """A running sshd in the host's namespace, its host key and its log. Killing it ends everything started through it.
+    cgroups: their files of pids."""
     folder.mkdir(mode=0o755)
     # In the user's own namespace / is nobody's; the folder of keys is known to be the user's alone.
     by_root, place = not accounts.run_as, (host.management_address, accounts.port)

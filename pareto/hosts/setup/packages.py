@@ -171,10 +171,8 @@ def _pip(site: ReachedHost, requirements: bytes, stamp: str) -> None:
 
 
 class _Watched:
-    """A program that may be silent for long: passes on pip's progress, or that it still runs.
-
-    error: pip's last. unanswered: why the index does not answer.
-    """
+    """A program that may be silent for long: passes on pip's progress, or that it still runs. error: pip's last.
+    unanswered: why the index does not answer."""
 
     def __init__(self, site: ReachedHost, doing: str) -> None:
         self._site, self._doing = site, doing

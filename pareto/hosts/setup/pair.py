@@ -166,9 +166,9 @@ def _public_key(who: Login, keyring: Keyring, terminal: Terminal) -> str:
             return _line(half)
     if not who.identities:
         with closing(keyring.offers(who)) as offers:
-            for offer in offers:
-                terminal.say(f"{who}: puts over {offer.words}")
-                return _line(offer.key.asbytes())
+            for key, named in offers:
+                terminal.say(f"{who}: puts over {named}")
+                return _line(key.asbytes())
     path = Path.home() / ".ssh" / _NEW_KEY
     if path.exists():
         raise TestbedError(
