@@ -260,10 +260,8 @@ def refuse_foreign(folder: Path, names: Iterable[str]) -> None:
 
 
 def claim(folder: Path, *names: str, instead_of: Iterable[str] = ()) -> Path:
-    """A folder, made if need be, in whose list are the names of files that are about to be written there.
-
-    instead_of: names on its list whose files go. Raises StoreError as `refuse_foreign` does; OSError.
-    """
+    """A folder, made if need be, in whose list are the names of files that are about to be written there. instead_of:
+    names on its list whose files go. Raises StoreError as `refuse_foreign` does; OSError."""
     refuse_foreign(make(folder), names)
     former = set(instead_of)
     for name in former:

@@ -144,8 +144,6 @@ class Testbed:
     _checked_s: float = 0.0
     _loss: str = ""
 
-    __test__ = False  # not a test, whatever pytest makes of the name
-
     def lost(self) -> str:
         """Words on what happened to it after a fault; empty where all parts are there. Takes up to some seconds."""
         return next(filter(None, (remote.loss() for remote in self.remotes.values())), self._loss)

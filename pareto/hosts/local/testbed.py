@@ -54,8 +54,6 @@ class LocalTestbed(Testbed):
     builder: Session = field(kw_only=True)
     build: Callable[[], LocalTestbed] = field(kw_only=True)
 
-    __test__ = False
-
     def lost(self) -> str:
         """Words on what has happened to it; empty where all its parts are there. Takes up to some seconds."""
         deadline, words = time.monotonic() + EXPLAIN_S, ""
@@ -138,7 +136,7 @@ def open_local(
             for role, space in spaces.items():
                 here = facts["hosts"][role]
                 place = here["data_address"], here["data_interface"], space["cache"], sys.executable
-                member = Host(role, *place, computes_on[role], threads, here["core"])
+                member = Host(role, *place, computes_on[role], threads)
                 remotes[role] = Remote(member, SshConnection(logins[role], keyring))
                 undo.callback(remotes[role].close)
 
@@ -247,8 +245,7 @@ def _label(facts: dict[str, Any], alone: str) -> str:
     if alone:
         return f"local: the {alone} alone, {facts['hosts'][alone]['cpu_share']:.0%} of a core"
     count = ("two", "three", "four", "five", "six", "seven", "eight")[len(facts["hosts"]) - 2]
-    slow = facts["hosts"][EDGE]["cpu_share"]
+    slow, held = facts["hosts"][EDGE]["cpu_share"], facts["hosts"][EDGE]["memory"]
     edge = f", edge at {slow:.0%} of a core" if slow < 1 else ""
-    held = facts["hosts"][EDGE]["memory"]
     edge += f", with {nbytes(held)} of memory" if held else ""
     return f"local: {count} namespaces on one machine, {facts['shaper']}{edge}"

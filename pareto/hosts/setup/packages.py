@@ -48,10 +48,8 @@ class ReachedHost:
 
 
 def provide(site: ReachedHost, with_engines: bool = False) -> None:
-    """See to it that the host's interpreter has the packages; with_engines: those of engines, too.
-
-    The next call goes on from what was done until then. Raises UserError, Unreachable.
-    """
+    """Give the host's interpreter the packages; with_engines: those of engines, too. The next call goes on from what
+    was done until then. Raises UserError, Unreachable."""
     entry = site.entry
     if not entry.python and not are_there(site):
         _install(site)

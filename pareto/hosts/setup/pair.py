@@ -229,10 +229,8 @@ class _Meeting:
     def link(
         self, own: list[Address], neighbour: HostEntry | None, *, is_next: bool
     ) -> tuple[Address, str, bool]:
-        """The new host's address towards a neighbour, why it, and whether the two are joined there.
-
-        is_next: whether the neighbour comes after the new host. Raises TestbedError, Unreachable.
-        """
+        """The new host's address towards a neighbour, why it, and whether the two are joined there. is_next: whether
+        the neighbour comes after the new host. Raises TestbedError, Unreachable."""
         if neighbour is None:
             return choose(own, "", "")
         known = neighbour.data_address if is_next else neighbour.next_address or neighbour.data_address

@@ -64,7 +64,6 @@ try:
         connection.send(block)
 except OSError:
     pass  # the receiver says what it got
-connection.close()
 """
 
 

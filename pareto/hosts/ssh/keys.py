@@ -108,10 +108,8 @@ def new_key() -> tuple[paramiko.Ed25519Key, str]:
 
 
 def load(path: Path, passphrase: str | None = None) -> paramiko.PKey:
-    """The private key in a file, with its certificate where one lies beside it.
-
-    Raises TypeError where it needs a passphrase; ValueError, UnsupportedAlgorithm or OSError where it cannot be read.
-    """
+    """The private key in a file, with its certificate where one lies beside it. Raises TypeError where it needs a
+    passphrase; ValueError, UnsupportedAlgorithm or OSError where it cannot be read."""
     private = _parsed(path, passphrase)
     if not isinstance(private, _Private):
         raise ValueError(f"{path} has a key of a type that SSH servers take no longer")
