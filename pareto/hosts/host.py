@@ -90,6 +90,7 @@ class Host:
     python: str
     device: str = CPU
     threads: int = 1
+    core: int | None = None
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,14 @@ On a host files go over once, by their content's hash; programs start there and 
 from __future__ import annotations
 
 import shlex
+import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, wait
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from pareto.hosts import parcels
 from pareto.hosts.connection import ANSWER_S, Connection, Unreachable
@@ -85,6 +87,30 @@ class Remote:
         killed = f"[ $status -le 128 ] || echo {words} >>{shlex.quote(log)}"
         script = f"{{ {command}; }} 2>{shlex.quote(log)}; status=$?; {killed}"
         return Session(self.host.name, self.connection.open(script, log))
+
+
+K = TypeVar("K")
+T = TypeVar("T")
+
+
+def on_each(calls: Mapping[K, Callable[[], T]], within_s: float | None = None) -> dict[K, T]:
+    """The result of each call, in their order; all are made at the same time, in threads.
+
+    When all have ended, or that time is up, raises the error of the first of them that failed; what is not done then is
+    left out. An interruption does not wait for them: no thread keeps the process from ending.
+    """
+    futures: dict[K, Future[T]] = {key: Future() for key in calls}
+
+    def make(key: K) -> None:
+        try:
+            futures[key].set_result(calls[key]())
+        except BaseException as error:
+            futures[key].set_exception(error)
+
+    for key in calls:
+        threading.Thread(target=make, args=(key,), name="on each", daemon=True).start()
+    wait(futures.values(), within_s)
+    return {key: future.result() for key, future in futures.items() if future.done()}
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ def test_hosts_are_apart_each_with_its_cores_and_share(bed: Testbed, other: Test
     assert len({each.remotes[name].host.data_address for each, name in hosts}) == 4
     assert "data0" in run(bed, EDGE, "cat /proc/self/net/dev")
     cores = {name: run(bed, name, "taskset -cp $$").split()[-1] for name in (EDGE, SERVER)}
-    assert cores == {name: str(bed.facts["hosts"][name]["core"]) for name in (EDGE, SERVER)}
+    assert cores == {name: str(bed.remotes[name].host.core) for name in (EDGE, SERVER)}
     assert cores[EDGE] != cores[SERVER] or len(os.sched_getaffinity(0)) == 1
     assert bed.watch_strangers is not None  # a quota does not hide what other programs take
     assert (quota(bed, EDGE), quota(other, EDGE)) == (0.25, 0.05)

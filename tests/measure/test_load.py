@@ -106,7 +106,7 @@ def test_a_busy_loop_on_a_hosts_core(
     workers: Workers, bed: Testbed, prepared: Prepared, tmp_path: Path, figures: Figures, role: str
 ) -> None:
     """It is there before the trial, and never pauses: no baseline is without it."""
-    with busy_loop(bed.facts["hosts"][role]["core"]):
+    with busy_loop(bed.remotes[role].host.core):
         row, _ = measured(workers, prepared, tmp_path, others=0.1)
     assert row["status"] == "invalid"
     assert "other programs" in row["reason"]

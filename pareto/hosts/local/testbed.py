@@ -136,7 +136,7 @@ def open_local(
             for role, space in spaces.items():
                 here = facts["hosts"][role]
                 place = here["data_address"], here["data_interface"], space["cache"], sys.executable
-                member = Host(role, *place, computes_on[role], threads)
+                member = Host(role, *place, computes_on[role], threads, here["core"])
                 remotes[role] = Remote(member, SshConnection(logins[role], keyring))
                 undo.callback(remotes[role].close)
 

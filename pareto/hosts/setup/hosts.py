@@ -14,8 +14,7 @@ from pareto.hosts.host import Host, Say, TestbedError
 from pareto.hosts.inventory import HostEntry
 from pareto.hosts.setup import packages, privileged
 from pareto.hosts.setup.packages import ReachedHost
-from pareto.hosts.testbed import Remote
-from pareto.hosts.together import on_each
+from pareto.hosts.testbed import Remote, on_each
 from pareto.protocol.errors import UserError
 
 ANSWER_S = 30.0

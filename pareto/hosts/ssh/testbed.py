@@ -25,8 +25,7 @@ from pareto.hosts.shapers import who_shapes
 from pareto.hosts.ssh import login
 from pareto.hosts.ssh.connection import SshConnection
 from pareto.hosts.ssh.keys import Keyring
-from pareto.hosts.testbed import Link, Remote, Testbed, shaped_links
-from pareto.hosts.together import on_each
+from pareto.hosts.testbed import Link, Remote, Testbed, on_each, shaped_links
 
 
 @dataclass(frozen=True)
