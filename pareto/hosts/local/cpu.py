@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import psutil
 
@@ -80,27 +79,14 @@ def siblings(number: int, sysfs: Path) -> set[int]:
         return {number}
 
 
-class CoreTime(NamedTuple):
-    """Seconds of some cores that programs have had until `at_s` on this machine's clock: all of them, and ours."""
-
-    at_s: float
-    all_s: float
-    ours_s: float
-
-    def strangers_percent(self, before: CoreTime, cores: int) -> float:
-        """The percentage of the cores that all others have had since then."""
-        took_s, all_s, ours_s = (now - then for now, then in zip(self, before, strict=True))
-        return max(0.0, 100 * (all_s - ours_s) / took_s / cores)
-
-
-def core_time(root: int, which: set[int]) -> CoreTime:
-    """The seconds of some cores that all programs, and the process `root` with all it has started, have used.
+def core_time(which: set[int]) -> tuple[float, float, float]:
+    """The time, and the seconds of some cores that until then all programs, and this one with all it started, have had.
 
     The kernel counts idle time exactly. It samples running programs at its ticks, at which a CPU quota ends turns: a
     quarter of a core looks like 0.33 to 0.4 of it.
     """
     ours_s = 0.0
-    for process in (psutil.Process(root), *psutil.Process(root).children(recursive=True)):
+    for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
         with suppress(psutil.Error):
             if which.intersection(process.cpu_affinity()):
                 times = process.cpu_times()
@@ -108,13 +94,18 @@ def core_time(root: int, which: set[int]) -> CoreTime:
                 ours_s += times.user + times.system + times.children_user + times.children_system
     counters, at_s = cores(Path("/proc/stat").read_text(), which), time.monotonic()
     without_s = sum(sum(of[3:8]) for of in counters) / os.sysconf("SC_CLK_TCK")  # idle, interrupts, stolen
-    return CoreTime(at_s, at_s * len(counters) - without_s, ours_s)
+    return at_s, at_s * len(counters) - without_s, ours_s
 
 
 def watch_strangers(which: Sequence[int]) -> Callable[[], float]:
     """A function: the percentage of some cores that others than this process have taken since now."""
-    before = core_time(os.getpid(), set(which))
-    return lambda: core_time(os.getpid(), set(which)).strangers_percent(before, len(which))
+    before = core_time(set(which))
+
+    def percent() -> float:
+        took_s, all_s, ours_s = (now - then for now, then in zip(core_time(set(which)), before, strict=True))
+        return max(0.0, 100 * (all_s - ours_s) / took_s / len(which))
+
+    return percent
 
 
 def limit(journal: Journal, name: str, share: float, memory: int) -> list[Path]:
