@@ -216,6 +216,8 @@ def load(path: Path) -> Inventory:
 
 def names(path: Path) -> tuple[str, ...]:
     """The testbeds' names in a file of several; none where it is not one, or cannot be read (`load` says why)."""
+    if not path.is_file():
+        return ()
     with contextlib.suppress(TestbedError):
         file = YamlFile(path, "testbed", TestbedError)
         if file.has(_SEVERAL):

@@ -77,9 +77,6 @@ class Remote:
             return str(fault)
         return f"{self.host.name}: no carrier on {self.host.data_interface}" if carrier == "0" else ""
 
-    def close(self) -> None:
-        self.connection.close()
-
     def _open(self, command: str, module: str) -> Session:
         log = f"{self.host.folder}/{module}.log"
         # The shell stays, to say in the log what the program itself no longer can.

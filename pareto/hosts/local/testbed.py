@@ -138,7 +138,7 @@ def open_local(
                 place = here["data_address"], here["data_interface"], space["cache"], sys.executable
                 member = Host(role, *place, computes_on[role], threads, here["core"])
                 remotes[role] = Remote(member, SshConnection(logins[role], keyring))
-                undo.callback(remotes[role].close)
+                undo.callback(remotes[role].connection.close)
 
             def helper(role: str) -> Session:
                 connection: Connection
@@ -173,7 +173,7 @@ def _cut_at_end(end: int, remotes: Mapping[str, Remote]) -> None:
     select.select([end], [], [])
     os.close(end)
     for remote in list(remotes.values()):  # it may grow meanwhile
-        remote.close()
+        remote.connection.close()
 
 
 def start_builder(rights: Rights) -> tuple[Session, int, tuple[str, ...]]:

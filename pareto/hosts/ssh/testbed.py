@@ -28,7 +28,7 @@ from pareto.hosts.ssh.keys import Keyring
 from pareto.hosts.testbed import Link, Remote, Testbed, on_each, shaped_links
 
 Examined = tuple[Case, Sequence[Finding], Remote]
-"""What a host that was reached reports, and what that means for a sweep."""
+"""A host that was reached: what it reports, what that means for a sweep, and how to reach it."""
 
 
 def shaping(file: Inventory, shape_at: str = "both") -> list[tuple[str, ...]]:

@@ -153,10 +153,9 @@ WORD = "c0ffee"
 
 
 @pytest.fixture
-def remote(tmp_path: Path) -> Iterator[Remote]:
+def remote(tmp_path: Path) -> Remote:
     host = Host("pi", "127.0.0.1", "lo", f"{tmp_path}/it's here", sys.executable, threads=3)
-    with closing(Remote(host, ThisMachine())) as remote:
-        yield remote
+    return Remote(host, ThisMachine())
 
 
 def python_of(session: Session) -> psutil.Process:
