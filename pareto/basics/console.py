@@ -36,7 +36,6 @@ class _Words(RegexHighlighter):
 
 
 ANSWER = "pareto.answer"
-"""The style of an answer."""
 _STYLES = {"pareto.attention": "bold yellow", "pareto.bad": "bold red", ANSWER: "bold green"}
 
 
@@ -57,18 +56,10 @@ _LOOKS: dict[str, dict[str, Any]] = {
 
 
 def console(*, aside: bool = False, to: IO[str] | None = None) -> Console:
-    """Standard output; a log gets 80 columns and no control codes, a terminal none but ours.
-
-    aside: standard error instead, as standard output gets JSON. to: a file instead.
-    """
+    """Standard output, `aside` standard error, or a file; a log gets 80 columns and no codes, a terminal only ours."""
     # No emoji: "tcp:b: 2 ms" has one to rich. No markup: "net[/b]" is a name.
-    looks: dict[str, Any] = {
-        "highlighter": _Words(),
-        "theme": Theme(_STYLES),
-        "emoji": False,
-        "markup": False,
-    }
-    out = _Console(file=to, stderr=aside, soft_wrap=False, **looks)
+    looks: dict[str, Any] = {"highlighter": _Words(), "theme": Theme(_STYLES)}
+    out = _Console(file=to, stderr=aside, emoji=False, markup=False, **looks)
     if not out.is_terminal:
         out.width = 80
     return out

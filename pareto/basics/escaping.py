@@ -67,10 +67,7 @@ def spelled(text: str, spell: Callable[[str], str]) -> str:
 
 
 def say(text: str, *, aside: bool = False) -> None:
-    """Print a text as `terminal` shows it: but for `pareto.basics.console`, which escapes alike, nothing else prints.
-
-    aside: on standard error.
-    """
+    """Print a text as `terminal` shows it, `aside` on standard error: but for `basics.console`, nothing else prints."""
     print(terminal(text), file=sys.stderr if aside else sys.stdout, flush=True)
 
 
@@ -86,9 +83,7 @@ def markdown(text: str) -> str:
 
 
 def spreadsheet(table: pd.DataFrame, spell: Callable[[str], str] = str) -> pd.DataFrame:
-    """The frame with an apostrophe before every text that a spreadsheet would take for a formula, texts as `spell` has
-    them.
-    """
+    """The frame with its texts as `no_formula` has them."""
     texts = [name for name, kind in table.dtypes.items() if kind.kind not in "biuf"]
     return table.assign(
         **{str(name): table[name].map(lambda each: no_formula(each, spell)) for name in texts}
@@ -96,7 +91,7 @@ def spreadsheet(table: pd.DataFrame, spell: Callable[[str], str] = str) -> pd.Da
 
 
 def no_formula(value: Any, spell: Callable[[str], str] = str) -> Any:
-    """A cell's value; a text that a spreadsheet would take for a formula gets an apostrophe before it."""
+    """A cell's value, a text as `spell` has it; what a spreadsheet would take for a formula has an apostrophe first."""
     if not isinstance(value, str):
         return value
     return spell(f"'{value}" if value.startswith(_FORMULA) else value)

@@ -102,10 +102,8 @@ def read(folder: Path, *names: str, most_bytes: int = MOST_BYTES) -> bytes:
 
 
 def text(path: Path, what: str, most_bytes: int = MOST_TEXT_BYTES) -> str:
-    """The text of a plain file that the user names, through links if he likes. Raises UserError.
-
-    what: the file is, for messages.
-    """
+    """The text of a plain file that the user names, through links if he likes; `what` is for messages. Raises
+    UserError."""
     try:
         real = Path(os.path.realpath(path))
         return read(real.parent, real.name, most_bytes=most_bytes).decode("utf-8-sig")
@@ -118,10 +116,7 @@ def text(path: Path, what: str, most_bytes: int = MOST_TEXT_BYTES) -> str:
 
 
 def listing(folder: Path, *below: str) -> dict[str, str]:
-    """The names in a folder beneath a folder, sorted, each with its `kind`; nothing if there is no such folder.
-
-    Raises StoreError, OSError.
-    """
+    """The names in a folder, sorted, each with its `kind`; none where none is there. Raises StoreError, OSError."""
     if not kind(where := _beneath(folder, *below)):
         return {}
     with os.scandir(where) as entries:  # the file system is asked again only of what is no file
@@ -221,10 +216,7 @@ def remove(path: Path) -> None:
 
 
 def locked(folder: Path) -> int:
-    """The descriptor that holds the run's lock; the kernel drops it when this process ends, however it ends.
-
-    Raises StoreError where another process has it.
-    """
+    """The descriptor that holds the run's lock while this process lives. Raises StoreError where another has it."""
     path = folder / LOCK
     with written(path):
         while True:
@@ -268,10 +260,8 @@ def refuse_foreign(folder: Path, names: Iterable[str]) -> None:
 
 
 def claim(folder: Path, *names: str, instead_of: Iterable[str] = ()) -> Path:
-    """A folder, made if need be, in whose list are the names of files that are about to be written there.
-
-    instead_of: names on its list whose files go. Raises StoreError as `refuse_foreign` does; OSError.
-    """
+    """A folder, made if need be, in whose list are the names of files that are about to be written there. instead_of:
+    names on its list whose files go. Raises StoreError as `refuse_foreign` does; OSError."""
     refuse_foreign(make(folder), names)
     former = set(instead_of)
     for name in former:

@@ -94,7 +94,7 @@ def of_this_machine(*, repair: bool) -> list[Finding]:
             sudo = f"sudo {COMMAND} doctor --repair"
             slots = journal.leftovers()
             findings += [Finding("left behind", f"testbed {slot}, made by root", sudo) for slot in slots]
-        with closing(start_builder(rights).session) as session:
+        with closing(start_builder(rights)[0]) as session:
             facts = session.request("examine", REPAIR_TIMEOUT_S)
             if repair:
                 repaired += session.request("repair", REPAIR_TIMEOUT_S)

@@ -8,7 +8,6 @@ from typing import Any
 
 from pareto.hosts import inventory
 from pareto.hosts.host import Say, to_stderr
-from pareto.hosts.inventory import THIS_MACHINE
 from pareto.hosts.testbed import Testbed
 from pareto.remote.link.profile import Profile
 
@@ -19,7 +18,7 @@ def require_testbed(name: str, edge_cpu: float = 1.0, alone: str = "", memory: i
     edge_cpu, memory: the share of a core, and the bytes, that a local edge is to get. alone: the role of the only host
     that is wanted.
     """
-    if name == THIS_MACHINE:
+    if name == inventory.THIS_MACHINE:
         from pareto.hosts.local.testbed import require_local
 
         require_local(edge_cpu, memory)
@@ -43,7 +42,7 @@ def open_testbed(
     alone: the role of the only host that is wanted, then the edge of a chain without a link. wait_s: how long to wait
     for hosts on which others measure. local: what else `open_local` takes; on real hosts the workers set what they may.
     """
-    if name == THIS_MACHINE:
+    if name == inventory.THIS_MACHINE:
         from pareto.hosts.local.testbed import open_local
 
         return open_local(shape_at=shape_at, alone=alone, wait_s=wait_s, say=say, **local)

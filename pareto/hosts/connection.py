@@ -59,10 +59,8 @@ class Outcome:
 def complete(
     command: Command, stdin: Iterable[bytes], timeout_s: float, on_line: Callable[[str], None] | None = None
 ) -> Outcome:
-    """Run a command to its end; input and both outputs move at the same time, so that none blocks another.
-
-    Raises TimeoutError after `timeout_s` without progress, Unreachable, and what reading `stdin` or `on_line` raises.
-    """
+    """Run a command to its end; input and both outputs move at the same time, so that none blocks another. Raises
+    TimeoutError after `timeout_s` without progress, Unreachable, and what reading `stdin` or `on_line` raises."""
     moved_s = time.monotonic()
     out, err = bytearray(), bytearray()
     faults: list[Exception] = []
@@ -90,19 +88,16 @@ def complete(
         if on_line is not None and into[told:]:
             on_line(_text(into[told:]).rstrip())
 
-    def guarded(work: Callable[[], None]) -> None:
+    def guarded(work: Callable[..., None], *arguments: Any) -> None:
         try:
-            work()
+            work(*arguments)
         except Exception as error:
             # A failed read of `stdin` must not look like the end of the input: what arrived would seem whole.
             faults.append(error)
             command.kill()
 
-    outputs = partial(collect, command.read, out, on_line), partial(collect, command.read_errors, err, None)
-    threads = [
-        threading.Thread(target=guarded, args=(work,), name="command", daemon=True)
-        for work in (*outputs, feed)
-    ]
+    works = (collect, command.read, out, on_line), (collect, command.read_errors, err, None), (feed,)
+    threads = [threading.Thread(target=guarded, args=work, name="command", daemon=True) for work in works]
     for thread in threads:
         thread.start()
     status = None
@@ -139,9 +134,7 @@ class Connection:
         on_line: Callable[[str], None] | None = None,
     ) -> Outcome:
         """Run a command to its end with all of `stdin` as its input. `on_line` gets each output line at once.
-
-        `timeout_s` is how long it may print nothing and take none of its input. Raises Unreachable.
-        """
+        timeout_s: how long it may print nothing and take none of its input. Raises Unreachable."""
         try:
             return complete(self.start(command, timeout_s), stdin, timeout_s, on_line)
         except TimeoutError:
@@ -259,7 +252,5 @@ class ChildProcess(Command):
 
 
 def ending(status: int) -> str:
-    """How a process ended, from `Popen.returncode`."""
-    if status >= 0:
-        return f"exit status {status}"
+    """How a process was killed, from `Popen.returncode`."""
     return f"killed by signal {-status}" + (": out of memory?" if -status == signal.SIGKILL else "")

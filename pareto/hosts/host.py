@@ -49,8 +49,6 @@ def gpus_in_words(text: str, roles: Sequence[str], alone: str = "") -> str:
 class TestbedError(UserError):
     """The testbed cannot be had; says what is missing and what to do about it."""
 
-    __test__ = False  # not a test, whatever pytest makes of the name
-
 
 def not_installed(program: str, package: str) -> TestbedError:
     return TestbedError(

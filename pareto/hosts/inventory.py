@@ -197,12 +197,9 @@ def load(path: Path) -> Inventory:
     if name or file.has(_SEVERAL):
         testbeds = file.read(_Testbeds, _SEVERAL).testbeds
         if name not in testbeds:
-            one = f"{source}#{next(iter(testbeds))}"
-            raise TestbedError(
-                f"{source} has no testbed {name}: it has {', '.join(testbeds)}"
-                if name
-                else f"{source} has several testbeds: name one, such as {one}"
-            )
+            unknown = f"{source} has no testbed {name}: it has {', '.join(testbeds)}"
+            several = f"{source} has several testbeds: name one, such as {source}#{next(iter(testbeds))}"
+            raise TestbedError(unknown if name else several)
         keys, place = testbeds[name], (_SEVERAL, name)
     else:
         keys = file.read(_Testbed, f"hosts: and under it a host for each role ({EDGE}, {SERVER})")
@@ -322,15 +319,11 @@ def _with(text: str, name: str, values: dict[str, str]) -> str:
     keys = {key.value: (key.start_mark, value.start_mark, value.end_mark) for key, value in host.value}
     if "data_address" in keys:
         beside = keys["data_address"][0]
-        after = ", " if host.flow_style else f"\n{' ' * beside.column}"
-        new = {
-            key: (beside.index, beside.index, f"{key}: {values[key]}{after}") for key in values.keys() - keys
-        }
-        old = {
-            key: (keys[key][1].index, keys[key][2].index, values[key] or '""') for key in values.keys() & keys
-        }
-        if not any(text[start] == "&" for start, _, _ in old.values()):
-            for start, end, words in sorted((old | new).values(), reverse=True):
+        at, after = beside.index, ", " if host.flow_style else f"\n{' ' * beside.column}"
+        new = [(at, at, f"{key}: {values[key]}{after}") for key in values.keys() - keys]
+        old = [(keys[key][1].index, keys[key][2].index, values[key] or '""') for key in values.keys() & keys]
+        if not any(text[start] == "&" for start, _, _ in old):
+            for start, end, words in sorted(old + new, reverse=True):
                 text = text[:start] + words + text[end:]
             return text
     wanted = ", ".join(f"{key} {value}" for key, value in values.items())

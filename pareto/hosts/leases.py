@@ -16,7 +16,7 @@ from contextlib import ExitStack, suppress
 from functools import partial
 
 from pareto.basics.escaping import short
-from pareto.hosts.connection import FAULTS
+from pareto.hosts.connection import ANSWER_S, FAULTS
 from pareto.hosts.host import Say, TestbedError
 from pareto.hosts.session import Programs, SessionError, SessionLost
 from pareto.hosts.testbed import Remote
@@ -26,7 +26,6 @@ from pareto.remote.link.units import minutes
 from pareto.remote.worker.lease import HOST, Queue
 
 POLL_S = 1.0
-ANSWER_S = 5.0
 _MOST_WORDS = 80
 _WAIT = "--wait 30min"
 
@@ -143,10 +142,8 @@ def _numbered(cores: Collection[int]) -> str:
 def waited(
     what: str, ahead: Callable[[TakeLease], Sequence[Holder]], key: str, deadline: float, say: Say
 ) -> str:
-    """Wait for a thing until its turn, or that time; in words who has it still, empty where it is held.
-
-    ahead: takes a ticket once; who comes before it.
-    """
+    """Wait for a thing until its turn, or that time; in words who has it still, empty where it is held. ahead: takes a
+    ticket once; who comes before it."""
     said = ""
     while before := ahead(TakeLease(key, f"{_user()}@{socket.gethostname()}", _purpose())):
         words = f"{what}: {in_words(before)}" if what else in_words(before)

@@ -261,16 +261,14 @@ def ping_all() -> None:
 
 
 @functools.cache
-def _heartbeat() -> threading.Thread:
-    """The thread that pings every session at an interval."""
+def _heartbeat() -> None:
+    """Start the thread that pings every session at an interval."""
 
     def beat() -> None:
         while not threading.Event().wait(HEARTBEAT_S):
             ping_all()
 
-    thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
-    thread.start()
-    return thread
+    threading.Thread(target=beat, name="heartbeat", daemon=True).start()
 
 
 class Programs(dict[str, Session]):

@@ -20,9 +20,7 @@ from pareto.protocol.messages import (
 from pareto.protocol.validation import Bounds
 
 MAX_UNIT_RUNS = 300
-"""Runs in which units are timed."""
 MAX_UNITS = 2000
-"""Units of a model."""
 MAX_CODED = 100_000
 """Points, each with each codec."""
 MOST_TRIPS, MOST_PAYLOAD_BYTES = 200, 1 << 24

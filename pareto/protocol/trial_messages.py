@@ -26,8 +26,6 @@ from pareto.protocol.messages import (
 )
 from pareto.protocol.validation import Bounds
 
-StageTimes = Annotated[tuple[Seconds, ...], Bounds(0, MAX_STAGES)]
-
 
 @dataclass
 class Length:
@@ -53,7 +51,7 @@ class Requests(Columns):
     finished_s: list[Seconds]
     edge_s: list[Seconds]
     serialize_s: list[Seconds]
-    stages_s: list[StageTimes]
+    stages_s: list[Annotated[tuple[Seconds, ...], Bounds(0, MAX_STAGES)]]
 
     def __post_init__(self) -> None:
         super().__post_init__()

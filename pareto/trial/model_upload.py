@@ -14,8 +14,7 @@ from rich.console import Console
 from pareto.basics.console import LOGGED_S
 from pareto.hosts.host import EDGE
 from pareto.hosts.parcels import Parcel
-from pareto.hosts.testbed import Remote, Testbed
-from pareto.hosts.together import on_each
+from pareto.hosts.testbed import Remote, Testbed, on_each
 from pareto.protocol import messages
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pareto.hosts.host import SERVER, TcpSettings, TestbedError
 from pareto.hosts.session import Programs, Session, SessionError
-from pareto.hosts.testbed import Link, Testbed
-from pareto.hosts.together import on_each
+from pareto.hosts.testbed import Link, Testbed, on_each
 from pareto.hosts.warm_up import warm
 from pareto.partitions.allocator import TUNED, Allocator
 from pareto.partitions.engines.registry import EAGER

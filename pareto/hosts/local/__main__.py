@@ -4,7 +4,7 @@ It runs as root, as a child of the driver, which need not be root; or as root of
 the driver has put it. It speaks `pareto.protocol.jsonlines`:
 
 - `own` {uid}: first, where it is in a namespace of its own, which the user with that number made
-- `build` {hosts: [{name, cpu_share, memory}] in the order of the chain, user, public_key, shaper: auto|netem|relay,
+- `build` {hosts: by name, in the order of the chain, {cpu_share, memory}; user, public_key, shaper: auto|netem|relay,
   tcp: a TcpSettings' fields} -> logins: how to reach each host; facts: what is in force, for the manifest
 - `shape` {link, a profile's fields}: a profile for the relay on that link, counted from the edge; `restart`, `seed` and
   `stats` {link}: the relay's own requests
@@ -24,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -69,14 +69,6 @@ class Part:
         return own[-1] if own else "by itself, or it was killed"
 
 
-@dataclass(frozen=True)
-class Relay:
-    """The relay that shapes one link. offloads: of its ends, by namespace and interface, as they were before."""
-
-    session: Session
-    offloads: Mapping[tuple[str, str], offload.Offloads]
-
-
 class Builder:
     """The testbed of one run: what was started here, and how it goes away."""
 
@@ -87,7 +79,8 @@ class Builder:
         self._journal: journal.Journal | None = None
         self._parts: list[Part] = []
         self._watches: list[network.Watch] = []
-        self._relays: list[Relay] = []
+        self._relays: list[tuple[Session, dict[tuple[str, str], offload.Offloads]]] = []
+        """The relay of each link, and the offloads of its ends as they were before, by namespace and interface."""
 
     def own(self, request: dict[str, Any]) -> None:
         self._own = user_namespace.UserNamespace(request["uid"])
@@ -99,26 +92,21 @@ class Builder:
             return self._built(request)
 
     def _built(self, request: dict[str, Any]) -> dict[str, Any]:
-        tcp = TcpSettings(**request["tcp"])
-        congestion = network.congestion_control(tcp.congestion)
+        tcp, limits, shaper = TcpSettings(**request["tcp"]), request["hosts"], request["shaper"]
+        tcp = replace(tcp, congestion=network.congestion_control(tcp.congestion))
         journal.sweep()
         link_journal.repair()
         self._journal = journal.acquire()
-        shares, memories = (
-            {host["name"]: host[of] for host in request["hosts"]} for of in ("cpu_share", "memory")
-        )
-        shaper = request["shaper"]
         if shaper == "auto":
             shaper = "netem" if qdisc.supported() else "relay"
-        tcp = replace(tcp, congestion=congestion)
-        spaces, links = network.build(self._journal, [*shares], tcp, relay=shaper == "relay")
+        spaces, links = network.build(self._journal, [*limits], tcp, relay=shaper == "relay")
         user = pwd.getpwnam(request["user"] if self._own is None else user_namespace.ACCOUNT)
         accounts = sshd.Accounts((user.pw_name, "root")) if self._own is None else self._own.accounts()
         logins, hosts = {}, {}
-        cores = cpu.placement(len(shares))
+        cores = cpu.place(len(limits), cpu.physical())
         for host, core in zip(spaces, cores.hosts, strict=True):
-            share = shares[host.name]
-            groups = cpu.limit(self._journal, host.name, share, memories[host.name])
+            of_host = limits[host.name]
+            groups = cpu.limit(self._journal, host.name, of_host["cpu_share"], of_host["memory"])
             folder = self._journal.folder / host.name
             server, key, log = sshd.start(host, folder, accounts, request["public_key"], core, groups)
             self._parts.append(Part(f"the sshd of {host.name}", server, log))
@@ -134,15 +122,14 @@ class Builder:
                 "data_address": host.ends[0].address,
                 "data_interface": host.ends[0].interface,
                 "core": core,
-                "cpu_share": share,
-                "memory": memories[host.name],
+                **of_host,
             }
         namespaces = {host.name: host.namespace for host in spaces}
         for link in links:
             if link.relay_namespace is not None:
                 ends = [(namespaces[end.role], end.interface) for end in (link.near, link.far)]
                 session = self._start_relay(link, cores.rest)
-                self._relays.append(Relay(session, {end: _offloads(*end) for end in ends}))
+                self._relays.append((session, {end: _offloads(*end) for end in ends}))
         self._watches = network.watches(spaces, links)
         threading.Thread(target=self._watch, name="watch", daemon=True).start()
         facts = {
@@ -150,7 +137,7 @@ class Builder:
             "shaper": shaper,
             "on_one_core": [[spaces[number].name for number in those] for those in cores.together],
             "relay_cores": list(cores.rest),
-            "congestion_control": congestion,
+            "congestion_control": tcp.congestion,
             "initial_window_segments": tcp.initial_window,
             "sysctls": network.sysctls(tcp),
             "hosts": hosts,
@@ -160,18 +147,19 @@ class Builder:
 
     def shape(self, request: dict[str, Any]) -> Any:
         """Put a profile on the relay. Its packets must be the wire's own size on a slow link: see `offload`."""
-        relay = self._relay(request)
+        relay, ends = self._relays[request.pop("link")]
         profile: Profile = read(Profile, request)
         coarse = any(offload.too_coarse(way) for way in profile.directions)
         offloads = {}
-        for (namespace, interface), before in relay.offloads.items():
+        for (namespace, interface), before in ends.items():
             with network.inside(namespace):
                 offload.write(interface, dict.fromkeys(before, False) if coarse else before)
             offloads[namespace] = _offloads(namespace, interface)
-        return {**relay.session.request("apply", **request), "offloads": offloads}
+        return {**relay.request("apply", **request), "offloads": offloads}
 
     def to_relay(self, op: str, request: dict[str, Any]) -> Any:
-        return self._relay(request).session.request(op, **request)
+        relay, _ = self._relays[request.pop("link")]
+        return relay.request(op, **request)
 
     def check(self, request: dict[str, Any]) -> None:
         self._look()
@@ -182,13 +170,6 @@ class Builder:
 
     def repair(self, request: dict[str, Any]) -> list[str]:
         return [*(f"testbed {slot} removed" for slot in journal.sweep()), *link_journal.repair()]
-
-    def _relay(self, request: dict[str, Any]) -> Relay:
-        """The relay on the link that the request names; what else it says is for the relay."""
-        link: int = request.pop("link")
-        if not self._relays:
-            raise Refused("this testbed has no relay")
-        return self._relays[link]
 
     def end(self) -> None:
         with self._lock:

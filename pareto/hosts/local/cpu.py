@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import psutil
 
@@ -39,19 +38,14 @@ class Placement:
     together: tuple[tuple[int, ...], ...]
 
 
-def physical(sysfs: Path) -> list[tuple[int, ...]]:
+def physical(sysfs: Path = Path("/sys")) -> list[tuple[int, ...]]:
     """The threads of each physical core, of those that this process may use."""
     available = os.sched_getaffinity(0)
     return sorted({tuple(sorted(siblings(number, sysfs) & available)) for number in available})
 
 
-def placement(hosts: int, sysfs: Path = Path("/sys")) -> Placement:
-    """Where the hosts of a chain run, of the processors that this process may use."""
-    return place(hosts, physical(sysfs))
-
-
 def place(hosts: int, cores: Sequence[tuple[int, ...]]) -> Placement:
-    """A physical core for each host where there are enough, then a thread, then a share."""
+    """Where the hosts of a chain run: each on a core of its own where there are enough, else a thread, else a share."""
     turns = [thread for turn in itertools.zip_longest(*cores) for thread in turn if thread is not None]
     chosen = tuple(turns[number % len(turns)] for number in range(hosts))
     of_core = {core: tuple(i for i, thread in enumerate(chosen) if thread in core) for core in cores}
@@ -85,27 +79,14 @@ def siblings(number: int, sysfs: Path) -> set[int]:
         return {number}
 
 
-class CoreTime(NamedTuple):
-    """Seconds of some cores that programs have had until `at_s` on this machine's clock: all of them, and ours."""
-
-    at_s: float
-    all_s: float
-    ours_s: float
-
-    def strangers_percent(self, before: CoreTime, cores: int) -> float:
-        """The percentage of the cores that all others have had since then."""
-        took_s, all_s, ours_s = (now - then for now, then in zip(self, before, strict=True))
-        return max(0.0, 100 * (all_s - ours_s) / took_s / cores)
-
-
-def core_time(root: int, which: set[int]) -> CoreTime:
-    """The seconds of some cores that all programs, and the process `root` with all it has started, have used.
+def core_time(which: set[int]) -> tuple[float, float, float]:
+    """The time, and the seconds of some cores that until then all programs, and this one with all it started, have had.
 
     The kernel counts idle time exactly. It samples running programs at its ticks, at which a CPU quota ends turns: a
     quarter of a core looks like 0.33 to 0.4 of it.
     """
     ours_s = 0.0
-    for process in (psutil.Process(root), *psutil.Process(root).children(recursive=True)):
+    for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
         with suppress(psutil.Error):
             if which.intersection(process.cpu_affinity()):
                 times = process.cpu_times()
@@ -113,13 +94,18 @@ def core_time(root: int, which: set[int]) -> CoreTime:
                 ours_s += times.user + times.system + times.children_user + times.children_system
     counters, at_s = cores(Path("/proc/stat").read_text(), which), time.monotonic()
     without_s = sum(sum(of[3:8]) for of in counters) / os.sysconf("SC_CLK_TCK")  # idle, interrupts, stolen
-    return CoreTime(at_s, at_s * len(counters) - without_s, ours_s)
+    return at_s, at_s * len(counters) - without_s, ours_s
 
 
 def watch_strangers(which: Sequence[int]) -> Callable[[], float]:
     """A function: the percentage of some cores that others than this process have taken since now."""
-    before = core_time(os.getpid(), set(which))
-    return lambda: core_time(os.getpid(), set(which)).strangers_percent(before, len(which))
+    before = core_time(set(which))
+
+    def percent() -> float:
+        took_s, all_s, ours_s = (now - then for now, then in zip(core_time(set(which)), before, strict=True))
+        return max(0.0, 100 * (all_s - ours_s) / took_s / len(which))
+
+    return percent
 
 
 def limit(journal: Journal, name: str, share: float, memory: int) -> list[Path]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from pyroute2 import IPRoute, netns
 from pyroute2.netlink.exceptions import NetlinkError
 
+from pareto.basics import files
 from pareto.remote.link.journal import try_lock
 
 ROOT = Path("/run/pareto")
@@ -35,9 +36,7 @@ class Journal:
     def note(self, kind: str, name: str) -> None:
         """Write down that `name` is about to be made. Kinds: see `_REMOVE`."""
         self._entries.append([kind, name])
-        draft = self.folder / "journal.new"
-        draft.write_text(json.dumps(self._entries))
-        draft.rename(self.folder / "journal.json")
+        files.write(self.folder / "journal.json", json.dumps(self._entries))
 
     def fault(self) -> str:
         """Why the slot is no longer this testbed's: another could be built in it; empty where it is."""

@@ -41,10 +41,8 @@ class Rights:
 
 
 def find(own_lacks: str = "") -> Rights:
-    """The rights that there are. own_lacks: what is needed and a user namespace would not give, in words.
-
-    With a terminal, sudo may ask for a password. Raises Forbidden.
-    """
+    """The rights that there are; on a terminal sudo may ask for a password. own_lacks: what is needed and a user
+    namespace would not give, in words. Raises Forbidden."""
     is_root = os.geteuid() == 0
     lacking = _lacking() if is_root else []
     needs = "the local testbed makes network namespaces, and"

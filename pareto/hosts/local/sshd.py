@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from pareto.hosts.local import rights
 from pareto.hosts.local.network import HostSpace
 from pareto.hosts.setup.invitation import public_line, write_key
-from pareto.protocol.jsonlines import Refused
 
 PORT = 22
 
@@ -48,23 +48,13 @@ class Accounts:
 def start(
     host: HostSpace, folder: Path, accounts: Accounts, client_key: str, core: int, cgroups: Sequence[Path]
 ) -> tuple[subprocess.Popen[bytes], str, Path]:
-    """A running sshd, its host key and its log. Killing it ends everything started through it. Raises Refused.
-
-    It is in the host's namespace, on `core`, in the cgroups whose files of pids `cgroups` are.
-    """
-    program = rights.sshd()
-    if program is None:
-        raise Refused("no sshd on this machine")
-    Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # Debian makes it only when its own service starts
+    """A running sshd in the host's namespace, its host key and its log. Killing it ends everything started through it.
+    cgroups: their files of pids."""
     folder.mkdir(mode=0o755)
-    host_key = Ed25519PrivateKey.generate()
-    write_key(folder / "host_key", host_key)
-    (folder / "authorized_keys").write_text(client_key + "\n")
     # In the user's own namespace / is nobody's; the folder of keys is known to be the user's alone.
     by_root, place = not accounts.run_as, (host.management_address, accounts.port)
     text = configuration(folder, *place, accounts.names, by_root=by_root, strict=by_root)
-    config = folder / "sshd_config"
-    config.write_text(f"{text}Subsystem sftp internal-sftp\nLogLevel ERROR\n")
+    server, host_key = prepared(folder, f"{text}Subsystem sftp internal-sftp\nLogLevel ERROR\n", client_key)
     argv = [
         *bound_to_parent(host.namespace),
         *["taskset", "--cpu-list", str(core)],
@@ -73,12 +63,23 @@ def start(
         # of their own too, and no channel that reads another process's memory can cross between hosts.
         *["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--uts", "--ipc"],
         *accounts.run_as,
-        *[program, "-D", "-e", "-f", str(config)],
+        *server,
     ]
     log = folder / "sshd.log"
     with log.open("wb") as output:
         process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output)  # noqa: S603
-    return process, public_line(host_key.public_key()), log
+    return process, public_line(host_key), log
+
+
+def prepared(folder: Path, text: str, client_key: str) -> tuple[list[str], Ed25519PublicKey]:
+    """The argv of a server with this configuration, which lets in who has that key; its own key, made for it."""
+    if os.geteuid() == 0:
+        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # Debian makes it only when its own service starts
+    host_key, config = Ed25519PrivateKey.generate(), folder / "sshd_config"
+    write_key(folder / "host_key", host_key)
+    (folder / "authorized_keys").write_text(f"{client_key}\n")
+    config.write_text(text)
+    return [rights.sshd() or "sshd", "-D", "-e", "-f", str(config)], host_key.public_key()
 
 
 def configuration(

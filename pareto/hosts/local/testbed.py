@@ -54,8 +54,6 @@ class LocalTestbed(Testbed):
     builder: Session = field(kw_only=True)
     build: Callable[[], LocalTestbed] = field(kw_only=True)
 
-    __test__ = False
-
     def lost(self) -> str:
         """Words on what has happened to it; empty where all its parts are there. Takes up to some seconds."""
         deadline, words = time.monotonic() + EXPLAIN_S, ""
@@ -116,48 +114,43 @@ def open_local(
     with ExitStack() as undo:
         remotes: dict[str, Remote] = {}
         may = require_local(edge_cpu, memory)
-        builder = start_builder(may)
-        end = os.pidfd_open(builder.pid)
+        builder, pid, inside = start_builder(may)
+        end = os.pidfd_open(pid)
         watch = threading.Thread(target=_cut_at_end, args=(end, remotes), name="testbed", daemon=True)
         watch.start()
         undo.callback(watch.join)
-        undo.callback(builder.session.close)
+        undo.callback(builder.close)
         try:
-            built = builder.session.request(
+            built = builder.request(
                 "build",
                 BUILD_TIMEOUT_S,
-                hosts=[
-                    {"name": role, "cpu_share": 1.0, "memory": 0}
-                    | ({"cpu_share": edge_cpu, "memory": memory} if role == EDGE else {})
-                    for role in roles
-                ],
-                user="" if builder.inside else getpass.getuser(),
+                hosts={role: {"cpu_share": 1.0, "memory": 0} for role in roles}
+                | {EDGE: {"cpu_share": edge_cpu, "memory": memory}},
+                user="" if inside else getpass.getuser(),
                 public_key=public,
                 shaper=shaper,
                 tcp=asdict(tcp or TcpSettings()),
             )
             facts, spaces = built["facts"], built["logins"]
-            logins = {role: _login(role, space, builder.inside) for role, space in spaces.items()}
+            logins = {role: _login(role, space, inside) for role, space in spaces.items()}
             for role, space in spaces.items():
                 here = facts["hosts"][role]
                 place = here["data_address"], here["data_interface"], space["cache"], sys.executable
                 member = Host(role, *place, computes_on[role], threads, here["core"])
                 remotes[role] = Remote(member, SshConnection(logins[role], keyring))
-                undo.callback(remotes[role].close)
+                undo.callback(remotes[role].connection.close)
 
             def helper(role: str) -> Session:
                 connection: Connection
-                if builder.inside:
+                if inside:
                     network = f"--net=/run/netns/{spaces[role]['namespace']}"
-                    connection = ThisMachine([*builder.inside, "nsenter", network, "--"])
+                    connection = ThisMachine([*inside, "nsenter", network, "--"])
                 else:
                     connection = SshConnection(replace(logins[role], user="root"), keyring)
                 undo.callback(connection.close)
                 return Remote(remotes[role].host, connection).start_privileged(as_root=True)
 
-            links: tuple[Link, ...] = ()
-            if not alone:
-                links = _links(facts, builder.session, helper, shape_at, undo)
+            links = () if alone else _links(facts, builder, helper, shape_at, undo)
         except FAULTS as error:
             raise TestbedError(str(error)) from error
         cores = sorted({each["core"] for each in facts["hosts"].values()})
@@ -169,7 +162,7 @@ def open_local(
             facts | {"rights": may.kind},
             is_local=True,
             undo=undo.pop_all(),
-            builder=builder.session,
+            builder=builder,
             build=build,
             watch_strangers=partial(cpu.watch_strangers, cores),
         )
@@ -180,34 +173,26 @@ def _cut_at_end(end: int, remotes: Mapping[str, Remote]) -> None:
     select.select([end], [], [])
     os.close(end)
     for remote in list(remotes.values()):  # it may grow meanwhile
-        remote.close()
+        remote.connection.close()
 
 
-@dataclass(frozen=True)
-class Builder:
-    """The privileged half. pid: the child process's. inside: argv prefix of what is to run in namespaces of its own."""
-
-    session: Session
-    pid: int
-    inside: tuple[str, ...]
-
-
-def start_builder(rights: Rights) -> Builder:
-    """Start the privileged half: `pareto.hosts.local`. Raises TestbedError."""
+def start_builder(rights: Rights) -> tuple[Session, int, tuple[str, ...]]:
+    """The privileged half, `pareto.hosts.local`, started; its process; and the argv prefix of what is to run in
+    namespaces of its own. Raises TestbedError."""
     # -B: root must not leave its bytecode in the user's tree.
     argv = [*rights.prefix, sys.executable, "-B", "-m", "pareto.hosts.local"]
     errors = tempfile.TemporaryFile()  # noqa: SIM115  (its last line says why it ended)
     wire = ChildProcess(argv, cwd=REPOSITORY, errors=errors, preexec_fn=os.setpgrp)
     session, pid = Session("local testbed", wire), wire.process.pid
     if rights.kind != OWN:
-        return Builder(session, pid, ())
+        return session, pid, ()
     try:
         session.request("own", BUILD_TIMEOUT_S, uid=os.getuid())
         (first,) = psutil.Process(pid).children()
     except (*FAULTS, psutil.Error, ValueError) as error:
         session.close()
         raise TestbedError(f"the local testbed did not start: {error}") from error
-    return Builder(session, pid, (*_ENTER, f"--target={first.pid}", "--"))
+    return session, pid, (*_ENTER, f"--target={first.pid}", "--")
 
 
 def require_local(edge_cpu: float = 1.0, memory: int = 0) -> Rights:
@@ -250,8 +235,7 @@ def _label(facts: dict[str, Any], alone: str) -> str:
     if alone:
         return f"local: the {alone} alone, {facts['hosts'][alone]['cpu_share']:.0%} of a core"
     count = ("two", "three", "four", "five", "six", "seven", "eight")[len(facts["hosts"]) - 2]
-    slow = facts["hosts"][EDGE]["cpu_share"]
+    slow, held = facts["hosts"][EDGE]["cpu_share"], facts["hosts"][EDGE]["memory"]
     edge = f", edge at {slow:.0%} of a core" if slow < 1 else ""
-    held = facts["hosts"][EDGE]["memory"]
     edge += f", with {nbytes(held)} of memory" if held else ""
     return f"local: {count} namespaces on one machine, {facts['shaper']}{edge}"

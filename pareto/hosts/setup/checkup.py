@@ -218,16 +218,14 @@ def _side(case: Case, side: Side) -> Iterator[Finding]:
     if route is None:
         words = f"there is no route to {peer}"
     elif route["interface"] == "lo":
-        words, fix = (
-            f"{peer} is an address of this host itself",
-            f"say the other host's own data_address in {testbed}",
-        )
+        words = f"{peer} is an address of this host itself"
+        fix = f"say the other host's own data_address in {testbed}"
+    elif route["interface"] == name:
+        words, fix = f"packets to {peer} leave through {name}", ""
     else:
-        words = f"packets to {peer} leave through {route['interface']}"
-        if route["interface"] == name:
-            fix = ""
-        else:
-            words += f" ({route['source']}), not through {name}"
+        words = (
+            f"packets to {peer} leave through {route['interface']} ({route['source']}), not through {name}"
+        )
     yield Finding("route", words, fix, fatal=fix != "")
 
 

@@ -10,12 +10,11 @@ from functools import partial
 
 from pareto.hosts import leases, parcels
 from pareto.hosts.connection import Connection, Outcome, Unreachable
-from pareto.hosts.host import Host, TestbedError
+from pareto.hosts.host import Host, Say, TestbedError
 from pareto.hosts.inventory import HostEntry
 from pareto.hosts.setup import packages, privileged
-from pareto.hosts.setup.packages import ReachedHost, Say
-from pareto.hosts.testbed import Remote
-from pareto.hosts.together import on_each
+from pareto.hosts.setup.packages import ReachedHost
+from pareto.hosts.testbed import Remote, on_each
 from pareto.protocol.errors import UserError
 
 ANSWER_S = 30.0
@@ -129,21 +128,20 @@ def _provide_helper(site: ReachedHost, ask: Callable[[str], str] | None) -> None
     script = privileged.install_script(site.user)
     name = f"pareto-link-{privileged.digest()}.tar"
     archive = parcels.ship(connection, site.folder, privileged.archive(), name)
-    unasked, stdin = connection.run("sudo -n true").status == 0, []
-    if not unasked and ask is None:
-        by_hand = f"install-{privileged.digest()}-{site.user}.sh"
-        path = parcels.ship(connection, site.folder, script.encode(), by_hand)
-        raise TestbedError(
-            "the program that shapes the link must be installed by root, and sudo asks for a password: "
-            f"run there: sudo sh {shlex.quote(path)} {shlex.quote(archive)}"
-        )
-    if not unasked and ask is not None:
+    options, stdin = "-n", []
+    if connection.run("sudo -n true").status != 0:
+        if ask is None:
+            by_hand = f"install-{privileged.digest()}-{site.user}.sh"
+            path = parcels.ship(connection, site.folder, script.encode(), by_hand)
+            raise TestbedError(
+                "the program that shapes the link must be installed by root, and sudo asks for a password: "
+                f"run there: sudo sh {shlex.quote(path)} {shlex.quote(archive)}"
+            )
         password = ask(f"{site.entry.name}: password of {site.user} for sudo there, once: ")
         if not password:
             raise TestbedError("the program that shapes the link is not installed: no password was given")
-        stdin = [f"{password}\n".encode()]
-    # -k: it reads the password from us in any case, so that nothing else can.
-    options = "-n" if unasked else "-k -S -p ''"
+        # -k: it reads the password from us in any case, so that nothing else can.
+        options, stdin = "-k -S -p ''", [f"{password}\n".encode()]
     install = shlex.join(["/bin/sh", "-c", script, "sh", archive])
     outcome = connection.run(f"LC_ALL=C sudo {options} {install}", stdin, timeout_s=_INSTALL_S)
     if outcome.status != 0:

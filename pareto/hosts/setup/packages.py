@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 import shlex
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pareto.hosts.connection import Connection, Outcome
+from pareto.hosts.host import Say
 from pareto.hosts.inventory import HostEntry
 from pareto.hosts.setup import checkup, finding
 from pareto.hosts.setup.finding import PYTHONS, Case
 from pareto.protocol.errors import UserError
 
-Say = Callable[[str], None]
 _OF_ENGINES = ".requirements-onnx"
 _QUIET_S = 10.0
 """After this long without a word the user is told what still goes on."""
@@ -48,10 +48,8 @@ class ReachedHost:
 
 
 def provide(site: ReachedHost, with_engines: bool = False) -> None:
-    """See to it that the host's interpreter has the packages; with_engines: those of engines, too.
-
-    The next call goes on from what was done until then. Raises UserError, Unreachable.
-    """
+    """Give the host's interpreter the packages; with_engines: those of engines, too. The next call goes on from what
+    was done until then. Raises UserError, Unreachable."""
     entry = site.entry
     if not entry.python and not are_there(site):
         _install(site)
@@ -171,10 +169,8 @@ def _pip(site: ReachedHost, requirements: bytes, stamp: str) -> None:
 
 
 class _Watched:
-    """A program that may be silent for long: passes on pip's progress, or that it still runs.
-
-    error: pip's last. unanswered: why the index does not answer.
-    """
+    """A program that may be silent for long: passes on pip's progress, or that it still runs. error: pip's last.
+    unanswered: why the index does not answer."""
 
     def __init__(self, site: ReachedHost, doing: str) -> None:
         self._site, self._doing = site, doing

@@ -166,9 +166,9 @@ def _public_key(who: Login, keyring: Keyring, terminal: Terminal) -> str:
             return _line(half)
     if not who.identities:
         with closing(keyring.offers(who)) as offers:
-            for offer in offers:
-                terminal.say(f"{who}: puts over {offer.words}")
-                return _line(offer.key.asbytes())
+            for key, named in offers:
+                terminal.say(f"{who}: puts over {named}")
+                return _line(key.asbytes())
     path = Path.home() / ".ssh" / _NEW_KEY
     if path.exists():
         raise TestbedError(
@@ -229,10 +229,8 @@ class _Meeting:
     def link(
         self, own: list[Address], neighbour: HostEntry | None, *, is_next: bool
     ) -> tuple[Address, str, bool]:
-        """The new host's address towards a neighbour, why it, and whether the two are joined there.
-
-        is_next: whether the neighbour comes after the new host. Raises TestbedError, Unreachable.
-        """
+        """The new host's address towards a neighbour, why it, and whether the two are joined there. is_next: whether
+        the neighbour comes after the new host. Raises TestbedError, Unreachable."""
         if neighbour is None:
             return choose(own, "", "")
         known = neighbour.data_address if is_next else neighbour.next_address or neighbour.data_address

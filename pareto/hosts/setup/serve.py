@@ -33,7 +33,7 @@ from pareto import COMMAND
 from pareto.hosts.connection import GRACE_S, ThisMachine
 from pareto.hosts.host import not_installed, to_stderr
 from pareto.hosts.local import rights, sshd
-from pareto.hosts.setup.invitation import Invitation, public_line, write_key
+from pareto.hosts.setup.invitation import Invitation, public_line
 from pareto.hosts.ssh.addresses import list_addresses
 from pareto.protocol.errors import UserError
 
@@ -52,8 +52,7 @@ LogLevel FATAL
 def serve(listen: str, say: Callable[[str], None]) -> int:
     """Serve until Ctrl-C; returns the exit code. say: gets the line to paste elsewhere. Raises UserError."""
     address, port = place(listen)
-    program = rights.sshd()
-    if program is None:
+    if rights.sshd() is None:
         raise UserError(f"{not_installed('sshd', 'openssh-server')}; its service need not run")
     try:
         user = pwd.getpwuid(os.geteuid()).pw_name
@@ -61,13 +60,11 @@ def serve(listen: str, say: Callable[[str], None]) -> int:
         raise UserError(f"the user {os.geteuid()} has no account here, and SSH needs one") from None
     _own_orphans()
     folder = Path(tempfile.mkdtemp(prefix="pareto-serve-"))
-    host_key, guest_key = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
-    word = Invitation(host_key.public_key(), guest_key, sys.executable).text
+    guest_key = Ed25519PrivateKey.generate()
     try:
-        write_key(folder / "host_key", host_key)
-        (folder / "authorized_keys").write_text(f"{public_line(guest_key.public_key())}\n")
-        (folder / "sshd_config").write_text(configuration(folder, address, port, user))
-        argv = [program, "-D", "-e", "-f", str(folder / "sshd_config")]
+        text = configuration(folder, address, port, user)
+        argv, host_key = sshd.prepared(folder, text, public_line(guest_key.public_key()))
+        word = Invitation(host_key, guest_key, sys.executable).text
         with tempfile.TemporaryFile() as log, _guarded(argv, folder, log) as guard:
             _wait_until_ready(address, port, guard, log)
             say(
@@ -121,8 +118,6 @@ def _guarded(argv: list[str], folder: Path, log: IO[bytes]) -> Iterator[int]:
 
     The guard lives until sshd ends, or `serve` does, however; then it puts everything back.
     """
-    if os.geteuid() == 0:
-        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # Debian makes it only when its own service starts
     ends, alive = os.pipe()
     if guard := os.fork():
         try:

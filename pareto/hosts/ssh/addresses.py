@@ -64,7 +64,6 @@ try:
         connection.send(block)
 except OSError:
     pass  # the receiver says what it got
-connection.close()
 """
 
 
@@ -115,16 +114,10 @@ def list_addresses(connection: Connection) -> list[Address]:
     addresses = []
     for link in json.loads(links):
         name, own = link["ifname"], link.get("addr_info", [])
-        is_wireless, mbps = cards.get(name, ("0", "-1"))
-        has_ssh = any(each["local"] == ssh_address for each in own)
+        air, mbps = cards.get(name, ("0", "-1"))
+        card = air == "1", int(mbps), any(each["local"] == ssh_address for each in own)
         addresses += [
-            Address(
-                name,
-                IPv4Interface(f"{each['local']}/{each['prefixlen']}"),
-                is_wireless == "1",
-                int(mbps),
-                has_ssh,
-            )
+            Address(name, IPv4Interface(f"{each['local']}/{each['prefixlen']}"), *card)
             for each in own
             if each["family"] == "inet" and not is_virtual(name)
         ]

@@ -21,7 +21,7 @@ from pareto import COMMAND
 from pareto.hosts.connection import ANSWER_S, ChildProcess, Connection, NotAdmitted, Outcome, Unreachable
 from pareto.hosts.session import BLOCK_BYTES, Command
 from pareto.hosts.ssh import known_hosts
-from pareto.hosts.ssh.keys import Keyring, NoKey, Offer
+from pareto.hosts.ssh.keys import Keyring, NoKey
 from pareto.hosts.ssh.login import Login
 
 CONNECT_TIMEOUT_S = 10.0
@@ -244,9 +244,9 @@ def _authenticate(transport: paramiko.Transport, login: Login, keyring: Keyring)
     tried = []
     try:
         with closing(keyring.offers(login)) as offers:
-            for offer in offers:
-                tried.append(offer.words)
-                if _is_taken(transport, login, offer, len(tried)):
+            for key, named in offers:
+                tried.append(named)
+                if _is_taken(transport, login, key, tried):
                     return
     except NoKey as error:
         raise NotAdmitted(f"{login}: {error}") from error
@@ -256,18 +256,18 @@ def _authenticate(transport: paramiko.Transport, login: Login, keyring: Keyring)
     raise NotAdmitted(f"{login}: {reason}: {make}put your key over: {over}")
 
 
-def _is_taken(transport: paramiko.Transport, login: Login, offer: Offer, count: int) -> bool:
+def _is_taken(transport: paramiko.Transport, login: Login, key: paramiko.PKey, tried: list[str]) -> bool:
     try:
-        more = transport.auth_publickey(login.user, offer.key)
+        more = transport.auth_publickey(login.user, key)
     except paramiko.BadAuthenticationType as error:
         raise Unreachable(f"{login}: takes no keys: PubkeyAuthentication must be on there") from error
     except (OSError, EOFError, paramiko.SSHException) as error:
         if transport.is_active():
             return False
         if not isinstance(error, paramiko.AuthenticationException):
-            raise Unreachable(f"{login}: {offer.words} could not be used: {error or 'no answer'}") from error
+            raise Unreachable(f"{login}: {tried[-1]} could not be used: {error or 'no answer'}") from error
         raise NotAdmitted(
-            f"{login}: closed the connection at key {count}: where that is too many for it, name the right one "
+            f"{login}: closed the connection at key {len(tried)}: where that is too many for it, name the right one "
             f"(key: in the testbed file, or IdentityFile with IdentitiesOnly yes in ~/.ssh/config)"
         ) from error
     if more:

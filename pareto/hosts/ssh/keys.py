@@ -9,7 +9,6 @@ import threading
 from base64 import b64decode
 from collections.abc import Callable, Generator
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import paramiko
@@ -44,14 +43,6 @@ class NoKey(Exception):
     """A key that should be tried cannot be read: one line that says which, and what to do."""
 
 
-@dataclass(frozen=True)
-class Offer:
-    """A key to try, and what to call it."""
-
-    words: str
-    key: paramiko.PKey
-
-
 class Keyring:
     """The keys of one driver process: the user's. A passphrase is asked for once, and only when no other key was taken.
 
@@ -64,13 +55,11 @@ class Keyring:
         self._opened: dict[Path, paramiko.PKey | None] = {}
         self._asking = threading.Lock()
 
-    def offers(self, login: Login) -> Generator[Offer, None, None]:
-        """The keys for a host, in the order to try them. Close it after use. Raises NoKey where the last are locked.
-
-        OpenSSH's order: the agent's that are named, the agent's others, files; those with a passphrase come last.
-        """
+    def offers(self, login: Login) -> Generator[tuple[paramiko.PKey, str]]:
+        """The keys for a host, each with what to call it, in OpenSSH's order: the agent's that are named, the agent's
+        others, files; those with a passphrase come last. Close it after use. Raises NoKey where the last are locked."""
         if self._only is not None:
-            yield Offer("this run's own key", self._only)
+            yield self._only, "this run's own key"
             return
         halves = {path: public_half(path) for path in login.identities}
         held = set()
@@ -79,7 +68,7 @@ class Keyring:
             others = [] if login.identities_only else [key for key in agent.get_keys() if key not in named]
             for key in [*named, *others]:
                 held.add(key.blob)
-                yield Offer(f"{key.comment or key.get_name()} in the agent", key)
+                yield key, f"{key.comment or key.get_name()} in the agent"
         there = [path for path, half in halves.items() if half not in held and path.is_file()]
         locked = [path for path in there if path not in self._opened and is_locked(path)]
         for path in sorted(there, key=locked.__contains__):
@@ -89,7 +78,7 @@ class Keyring:
                 what = "them" if several else "it"
                 raise NoKey(f"{which}: add {what} to the agent (ssh-add {names})")
             if (opened := self._open(path)) is not None:
-                yield Offer(shown(path), opened)
+                yield opened, shown(path)
 
     def _open(self, path: Path) -> paramiko.PKey | None:
         """The key in a file, read once; None where its passphrase was not given, or it is no key."""
@@ -119,10 +108,8 @@ def new_key() -> tuple[paramiko.Ed25519Key, str]:
 
 
 def load(path: Path, passphrase: str | None = None) -> paramiko.PKey:
-    """The private key in a file, with its certificate where one lies beside it.
-
-    Raises TypeError where it needs a passphrase; ValueError, UnsupportedAlgorithm or OSError where it cannot be read.
-    """
+    """The private key in a file, with its certificate where one lies beside it. Raises TypeError where it needs a
+    passphrase; ValueError, UnsupportedAlgorithm or OSError where it cannot be read."""
     private = _parsed(path, passphrase)
     if not isinstance(private, _Private):
         raise ValueError(f"{path} has a key of a type that SSH servers take no longer")

@@ -158,14 +158,11 @@ def _known_hosts(first: dict[str, str]) -> tuple[Path, ...]:
         [
             _at_home(Path(word).expanduser())
             for word in re.split(r"\s+(?=[/~]|none\b)", first.get(key, "none"))
+            if word not in ("none", "/dev/null")
         ]
         for key in ("userknownhostsfile", "globalknownhostsfile")
     )
-    kept = [path for path in own if str(path) not in ("none", "/dev/null")]
-    return (
-        *(kept or [Path.home() / ".ssh" / "known_hosts"]),
-        *(path for path in machine if str(path) != "none"),
-    )
+    return (*(own or [Path.home() / ".ssh" / "known_hosts"]), *machine)
 
 
 def _at_home(path: Path) -> Path:

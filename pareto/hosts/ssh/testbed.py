@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import getpass
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -16,7 +16,7 @@ from pareto import COMMAND
 from pareto.hosts import parcels
 from pareto.hosts.connection import FAULTS, Connection, NotAdmitted, ThisMachine, Unreachable
 from pareto.hosts.host import EDGE, End, Host, Say, TestbedError, to_stderr
-from pareto.hosts.inventory import HostEntry, Inventory, Side
+from pareto.hosts.inventory import HostEntry, Inventory
 from pareto.hosts.leases import HostLeases
 from pareto.hosts.session import SessionError, SessionLost
 from pareto.hosts.setup import checkup
@@ -25,20 +25,10 @@ from pareto.hosts.shapers import who_shapes
 from pareto.hosts.ssh import login
 from pareto.hosts.ssh.connection import SshConnection
 from pareto.hosts.ssh.keys import Keyring
-from pareto.hosts.testbed import Link, Remote, Testbed, shaped_links
-from pareto.hosts.together import on_each
+from pareto.hosts.testbed import Link, Remote, Testbed, on_each, shaped_links
 
-
-@dataclass(frozen=True)
-class Examined:
-    """A host that was reached: what it reported, and what that means for a sweep."""
-
-    case: Case
-    findings: Sequence[Finding]
-    remote: Remote
-
-    def end(self, role: str, side: Side) -> End:
-        return End(role, side.address, self.case.interface(side))
+Examined = tuple[Case, Sequence[Finding], Remote]
+"""A host that was reached: what it reports, what that means for a sweep, and how to reach it."""
 
 
 def shaping(file: Inventory, shape_at: str = "both") -> list[tuple[str, ...]]:
@@ -89,14 +79,10 @@ def open_ssh_testbed(
     with ExitStack() as undo:
         try:
             connections = _logged_in(entries, undo)
-            fit = partial(_fit, file=file, alone=alone != "")
-            hosts = on_each(
-                {
-                    role: partial(fit, connection, role, shapes=any(role in by for by in shapers))
-                    for role, connection in connections.items()
-                }
-            )
-            remotes = {EDGE if alone else role: host.remote for role, host in hosts.items()}
+            shapes = {role for roles in shapers for role in roles}
+            fit = partial(_fit, file=file, shapes=shapes, alone=alone != "")
+            hosts = on_each({role: partial(fit, each, role) for role, each in connections.items()})
+            remotes = {EDGE if alone else role: remote for role, (_, _, remote) in hosts.items()}
             leases = HostLeases(remotes, wait_s, say)
             undo.callback(leases.close)
             try:
@@ -109,8 +95,8 @@ def open_ssh_testbed(
         except (SessionError, SessionLost, TimeoutError) as error:
             raise TestbedError(f"the link cannot be shaped: {error}") from error
         label = ", ".join(
-            f"{f'the {role} alone,' if alone else role} {host.remote.host.name} ({host.remote.host.device})"
-            for role, host in hosts.items()
+            f"{f'the {role} alone,' if alone else role} {remote.host.name} ({remote.host.device})"
+            for role, (_, _, remote) in hosts.items()
         )
         facts, rest = _facts(hosts, links, shaped=shaped), undo.pop_all()
         bed = Testbed(remotes, links, label, facts, is_local=False, undo=rest, hold=leases.take)
@@ -140,9 +126,11 @@ def _logged_in(entries: Mapping[str, HostEntry], undo: ExitStack) -> dict[str, C
     return {role: admitted[role] or log_in(entry, keyring()) for role, entry in entries.items()}
 
 
-def _fit(connection: Connection, role: str, *, file: Inventory, shapes: bool, alone: bool) -> Examined:
-    """A host that a sweep would run on. Raises TestbedError where none would, Unreachable."""
-    case, findings = checkup.examine(connection, file, role, shaped=shapes, alone=alone)
+def _fit(
+    connection: Connection, role: str, *, file: Inventory, shapes: Container[str], alone: bool
+) -> Examined:
+    """A host that a sweep would run on; `shapes`: the roles that shape a link. Raises TestbedError, Unreachable."""
+    case, findings = checkup.examine(connection, file, role, shaped=role in shapes, alone=alone)
     entry = case.entry
     fatal = next((finding for finding in findings if finding.fatal), None)
     if fatal is not None:
@@ -153,19 +141,20 @@ def _fit(connection: Connection, role: str, *, file: Inventory, shapes: bool, al
     interface = case.interface(case.sides[0]) if case.sides else "lo"
     folder, python = parcels.absolute(connection, entry.folder), str(case["executable"])
     host = Host(entry.name, entry.data_address, interface, folder, python, entry.device, entry.threads)
-    return Examined(case, findings, Remote(host, connection))
+    return case, findings, Remote(host, connection)
 
 
 def _links(
     hosts: Mapping[str, Examined], shapers: Sequence[tuple[str, ...]], undo: ExitStack
 ) -> tuple[Link, ...]:
-    ends = [
-        (hosts[near].end(near, hosts[near].case.sides[-1]), hosts[far].end(far, hosts[far].case.sides[0]))
-        for near, far in pairwise(hosts)
-    ]
+    def end(role: str, number: int) -> End:
+        case, _, _ = hosts[role]
+        return End(role, case.sides[number].address, case.interface(case.sides[number]))
+
+    ends = [(end(near, -1), end(far, 0)) for near, far in pairwise(hosts)]
     starts = {
-        role: partial(host.remote.start_privileged, as_root=host.case["uid"] == 0)
-        for role, host in hosts.items()
+        role: partial(remote.start_privileged, as_root=case["uid"] == 0)
+        for role, (case, _, remote) in hosts.items()
     }
     # The interface is not ours alone; and the driver may reach one host through the other, or be one of them.
     return shaped_links(ends, shapers, starts, undo, filtered=True)
@@ -177,14 +166,14 @@ def _facts(hosts: Mapping[str, Examined], links: Sequence[Link], *, shaped: bool
         "shaper": "netem" if shaped else "none",
         "hosts": {
             role: {
-                "name": host.case.entry.name,
-                "ssh": host.case.entry.ssh,
-                "data_address": host.case.entry.data_address,
-                "data_interface": host.remote.host.data_interface,
-                "device": host.case.entry.device,
-                "findings": [f"{finding.what}: {finding.words}" for finding in host.findings if finding.fix],
+                "name": case.entry.name,
+                "ssh": case.entry.ssh,
+                "data_address": case.entry.data_address,
+                "data_interface": remote.host.data_interface,
+                "device": case.entry.device,
+                "findings": [f"{finding.what}: {finding.words}" for finding in findings if finding.fix],
             }
-            for role, host in hosts.items()
+            for role, (case, findings, remote) in hosts.items()
         },
         "links": [{"near": asdict(link.near), "far": asdict(link.far)} for link in links],
     }

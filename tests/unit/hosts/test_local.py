@@ -19,7 +19,7 @@ from syrupy.assertion import SnapshotAssertion
 from pareto.hosts.connection import Unreachable
 from pareto.hosts.host import EDGE, SERVER, TestbedError
 from pareto.hosts.local import cpu, rights, user_namespace
-from pareto.hosts.local.cpu import CoreTime, Placement, core_time, placement, quota, siblings
+from pareto.hosts.local.cpu import Placement, core_time, quota, siblings
 from pareto.hosts.local.rights import OWN, ROOT, SUDO, Forbidden
 from pareto.hosts.local.testbed import LocalTestbed, require_local
 from pareto.hosts.session import SessionError
@@ -108,7 +108,7 @@ def test_siblings_are_not_two_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     allowed = os.sched_getaffinity(0)
     for number in allowed:
         topology(tmp_path, number, "0-9999")
-    found = placement(2, tmp_path)
+    found = cpu.place(2, cpu.physical(tmp_path))
     assert set(found.hosts) <= allowed
     assert found.together == ((0, 1),)
     # Several testbeds have cores apart if enough.
@@ -126,29 +126,28 @@ def topology(root: Path, number: int, threads: str) -> None:
 
 def test_a_process_and_all_that_it_starts_are_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also what has ended since; the rest of some cores is what others have had."""
-    before, after = CoreTime(10.0, 100.0, 40.0), CoreTime(12.0, 103.0, 41.0)
-    assert after.strangers_percent(before, 2) == pytest.approx(100 * 2.0 / (2 * 2))
-    assert CoreTime(12.0, 100.9, 41.0).strangers_percent(before, 2) == 0.0, (
-        "two counts, not quite of one time"
-    )
-    with monkeypatch.context() as counted:
-        times = iter((before, after))
-        counted.setattr(cpu, "core_time", lambda *_: next(times))
-        assert cpu.watch_strangers([0, 1])() == pytest.approx(50.0)
+    for after, percent in (
+        ((12.0, 103.0, 41.0), 100 * 2.0 / (2 * 2)),
+        ((12.0, 100.9, 41.0), 0.0),  # two counts, not quite of one time
+    ):
+        with monkeypatch.context() as counted:
+            times = iter(((10.0, 100.0, 40.0), after))
+            counted.setattr(cpu, "core_time", lambda _, times=times: next(times))
+            assert cpu.watch_strangers([0, 1])() == pytest.approx(percent)
     core = max(os.sched_getaffinity(0))
     spend = f"import os, time; os.sched_setaffinity(0, {{{core}}})\nwhile time.process_time() < 0.3: pass"
-    before = core_time(os.getpid(), {core})
+    _, all_before_s, before_s = core_time({core})
     subprocess.run([sys.executable, "-c", spend], check=True)
-    after = core_time(os.getpid(), {core})
-    assert after.ours_s - before.ours_s >= 0.28
-    assert after.all_s - before.all_s >= 0.2
+    _, all_s, ours_s = core_time({core})
+    assert ours_s - before_s >= 0.28
+    assert all_s - all_before_s >= 0.2
     # Programs have had the time in which cores were not idle. Whatever the kernel's ticks say of programs: a quota
     # ends their turns at these.
     counted = iter([[[7, 7, 7, 100, 20, 1, 2, 3]] * 2, [[99, 99, 99, 200, 50, 11, 12, 13]] * 2])
     monkeypatch.setattr(cpu, "cores", lambda *_: next(counted))
-    before, after = (core_time(os.getpid(), {0, 1}) for _ in range(2))
+    (began_s, all_before_s, _), (at_s, all_s, _) = (core_time({0, 1}) for _ in range(2))
     without_s = 2 * (100 + 30 + 3 * 10) / os.sysconf("SC_CLK_TCK")
-    assert after.all_s - before.all_s == pytest.approx(2 * (after.at_s - before.at_s) - without_s)
+    assert all_s - all_before_s == pytest.approx(2 * (at_s - began_s) - without_s)
 
 
 class Cgroups:

@@ -19,15 +19,13 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.hosts import testbed as testbed_module
-from pareto.hosts import together
 from pareto.hosts.access import require_testbed
 from pareto.hosts.connection import ThisMachine, Unreachable
 from pareto.hosts.host import EDGE, SERVER, Host, TestbedError, chain, devices, gpus_in_words
 from pareto.hosts.leases import HostLeases, hold_cores, in_words
 from pareto.hosts.session import Session, SessionLost
 from pareto.hosts.shapers import Shaper
-from pareto.hosts.testbed import Remote, Testbed
-from pareto.hosts.together import on_each
+from pareto.hosts.testbed import Remote, Testbed, on_each
 from pareto.protocol.host_messages import Holder, Lease, TakeLease
 from pareto.remote.link.probe import OpenProbe
 from pareto.remote.worker import lease
@@ -155,10 +153,9 @@ WORD = "c0ffee"
 
 
 @pytest.fixture
-def remote(tmp_path: Path) -> Iterator[Remote]:
+def remote(tmp_path: Path) -> Remote:
     host = Host("pi", "127.0.0.1", "lo", f"{tmp_path}/it's here", sys.executable, threads=3)
-    with closing(Remote(host, ThisMachine())) as remote:
-        yield remote
+    return Remote(host, ThisMachine())
 
 
 def python_of(session: Session) -> psutil.Process:
@@ -288,7 +285,7 @@ def test_each_begins_before_any_has_ended_and_results_keep_their_order(
         assert within_s == 60.0
         wait(futures, return_when=FIRST_COMPLETED)
 
-    monkeypatch.setattr(together, "wait", waits)
+    monkeypatch.setattr(testbed_module, "wait", waits)
     forever = threading.Event()
     assert on_each({"slow": forever.wait, "quick": lambda: True}, 60.0) == {"quick": True}
     forever.set()
