@@ -14,7 +14,7 @@ from pareto.analysis.runs.points import CELL, CONDITION, NONE, nothing_crosses, 
 from pareto.analysis.runs.requests import load_latencies_s, request_files
 from pareto.analysis.schema import USUAL, cell_name
 from pareto.analysis.statistics.doubt import Doubt
-from pareto.analysis.statistics.samples import Floats, needed
+from pareto.analysis.statistics.samples import Floats
 from pareto.remote.link.units import digits_of, percent
 from pareto.sweep import load
 from pareto.sweep.load import NO, OPEN, UNSTABLE, YES
@@ -67,7 +67,10 @@ def loads(trials: pd.DataFrame, folders: Sequence[Path] = ()) -> pd.DataFrame:
     rows = by[MEDIANS].median().join(by[SUMS].sum()).join(by["point_name"].first()).reset_index()
     each_s = [np.concatenate([*map(load_latencies_s, of.dropna()), []]) for _, of in by["file"]]
     for name, q in QUANTILES.items():
-        found = np.array([quantile_of(latencies_s, q) for latencies_s in each_s])
+        # One of the values, so that none is made of a request that was dropped.
+        found = [
+            np.quantile(of, q, method="higher") if len(of) >= load.NEEDED[q] else np.nan for of in each_s
+        ]
         rows[name] = np.where(np.isfinite(found), found, np.nan)
     grew = 2 * rows["unstable_rounds"] > rows["rounds"]
     rows = sorted_cells(_judged(rows, grew).reindex(columns=COLUMNS))
@@ -132,12 +135,6 @@ def _judged(rows: pd.DataFrame, grew: pd.Series) -> pd.DataFrame:
     low, high = share_ends(*np.array([share, rows["independent_requests"]], dtype=float))
     holds = np.select([np.isnan(allowed), grew, high <= allowed, low > allowed], ["", NO, YES, NO], OPEN)
     return rows.assign(missed_share=share, missed_low=low, missed_high=high, holds=holds)
-
-
-def quantile_of(latencies_s: Floats, q: float) -> float:
-    """The q-quantile, which is one of the values; NaN where they are too few to state it."""
-    few = len(latencies_s) < needed(q)
-    return np.nan if few else float(np.quantile(latencies_s, q, method="higher"))
 
 
 def share_ends(share: Floats, number: Floats) -> tuple[Floats, Floats]:

@@ -17,7 +17,6 @@ from pareto.analysis.statistics.samples import (
     Floats,
     interval,
     intervals,
-    needed,
     quantile_interval,
     share_interval,
     shares_differ,
@@ -36,6 +35,7 @@ from pareto.analysis.statistics.significance import (
     shifts,
     signed_rank,
 )
+from pareto.sweep.load import NEEDED
 
 SAMPLES = 12_000
 COUNTS = (6, 7, 8, 9, 10, 13, 17, 25, 40, 60)
@@ -79,10 +79,9 @@ def test_many_samples_at_once_are_as_one_by_one() -> None:
     assert 1 - 2 / 2 ** (samples.LEAST_VALUES - 1) < 0.95 < 1 - 2 / 2**samples.LEAST_VALUES
 
 
-@pytest.mark.parametrize(("quantile", "samples"), [(0.5, 11), (0.9, 64), (0.95, 130), (0.99, 662)])
+@pytest.mark.parametrize(("quantile", "samples"), NEEDED.items())
 def test_how_many_samples_a_quantile_needs(quantile: float, samples: int) -> None:
     """One or none of the samples beyond the quantile: the binomial written out."""
-    assert needed(quantile) == needed(1 - quantile) == samples
     assert math.isnan(quantile_of(np.arange(samples - 1.0), quantile))
     doubts = [quantile**n + n * (1 - quantile) * quantile ** (n - 1) for n in (samples, samples - 1)]
     assert doubts[0] <= 0.01 < doubts[1]
