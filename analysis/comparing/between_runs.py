@@ -126,7 +126,7 @@ def compare(
     notes = [f"differences are of all points; fronts of those where {where}"] if where else []
     for one, two, trials in (("A", "B", sides[1]), ("B", "A", sides[0])):
         if len(off := cells[cells[one].isna() & cells[f"{one}_struck"]]):
-            points = front(trials, objectives, where, resamples=1)
+            points = front(trials, objectives, where)
             best = points[points["on_front"].astype(bool) & _among(points, off)].to_dict("records")
             notes.append(
                 f"{one}: its search struck off {count(len(off), 'cell')}, which cannot be compared: "
@@ -216,7 +216,7 @@ def changes(
     say it. Raises `UserError` for objectives or a constraint that can't be read.
     """
     sides = (
-        prepared(trials, objectives, where, resamples, seed + number).draws
+        prepared(trials, objectives, where, resamples, seed + number)[1]
         for number, trials in enumerate((first, other))
     )
     return pd.DataFrame([_change(both) for both in zip(*sides, strict=True)], columns=OF_FRONTS)

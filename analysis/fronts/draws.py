@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -183,15 +183,6 @@ class Draws:
         return of[column]
 
 
-class Prepared(NamedTuple):
-    """Trials as their cells (`analysis.fronts.cells.cells`, with `feasible`), and the draws of one condition after
-    another that has a valid trial.
-    """
-
-    rows: pd.DataFrame
-    draws: Iterator[Draws]
-
-
 def prepared(
     trials: pd.DataFrame,
     objectives: Sequence[str],
@@ -200,8 +191,9 @@ def prepared(
     seed: int = 0,
     *,
     over_codecs: bool = False,
-) -> Prepared:
-    """The cells of trials and the draws of each condition, by the names of objectives and the text of a constraint.
+) -> tuple[pd.DataFrame, Iterator[Draws]]:
+    """The cells of trials (`analysis.fronts.cells.cells`, with `feasible`), and the draws of each condition that has a
+    valid trial, by the names of objectives and the text of a constraint.
 
     over_codecs: the cells of all codecs compete, and a point where nothing crosses, which has none, is one cell.
     Without it each codec is a condition of its own, and such a point is one of its cells. resamples: of many rounds
@@ -242,7 +234,7 @@ def prepared(
         return Draws(members, wanted, constraint, of, origin, noise, is_search, resamples, seed)
 
     measured = rows[rows["rounds"] > 0].groupby(condition, dropna=False, observed=True)
-    return Prepared(rows, (of_condition(key, members) for key, members in measured))
+    return rows, (of_condition(key, members) for key, members in measured)
 
 
 def _parts(*columns: str) -> list[str]:

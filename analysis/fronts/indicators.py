@@ -124,11 +124,11 @@ def hypervolumes(
     is empty with fewer than 6 rounds: `rounds` is the fewest that a point has that is on the front in at least 5 % of
     the resamples. Raises `UserError`.
     """
-    ready, given = prepared(trials, objectives, where, resamples, seed), dict(reference or {})
+    (_, draws), given = prepared(trials, objectives, where, resamples, seed), dict(reference or {})
     for name in given:
         if name not in objectives:
             raise UserError(f"reference: {name!r} is not one of the objectives {', '.join(objectives)}")
-    rows = (row for drawn in ready.draws for row in hypervolume_rows(drawn, given))
+    rows = (row for drawn in draws for row in hypervolume_rows(drawn, given))
     return hypervolume_frame(rows, objectives)
 
 
@@ -197,8 +197,8 @@ def attainment(
     attainment function: Grunert da Fonseca, Fonseca & Hall, EMO 2001). No rows for a group where a point that may be on
     its front (in 5 % of the resamples) has fewer than 6 rounds, or where none is feasible. Raises `UserError`.
     """
-    ready = prepared(trials, DEFAULT, where, resamples, seed)
-    return attainment_frame(rows for drawn in ready.draws for rows in attainment_rows(drawn, resamples))
+    _, draws = prepared(trials, DEFAULT, where, resamples, seed)
+    return attainment_frame(rows for drawn in draws for rows in attainment_rows(drawn, resamples))
 
 
 def attainment_rows(drawn: Draws, most: int = BAND_RESAMPLES) -> Iterator[pd.DataFrame]:

@@ -99,7 +99,7 @@ def best(world: World, conditions: int, seed: int) -> tuple[Floats, Bools]:
 
 def _stated(latency: Floats, throughput: Floats) -> Floats:
     """Conditions x cells, in the order in which the cells were given."""
-    rows = front(trials(latency, throughput, ("tcp", "rpc")), resamples=1)
+    rows = front(trials(latency, throughput, ("tcp", "rpc")))
     rows = rows.assign(place=2 * rows["point"].astype(int) + (rows["backend"] == "rpc"))
     return by_condition(rows.sort_values(["netem", "place"]), "probability_all")
 

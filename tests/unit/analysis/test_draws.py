@@ -26,7 +26,7 @@ def drawn(
 ) -> Draws:
     """The draws of the only condition of trials, or of latencies (and throughputs) of rounds x cells."""
     made = latency if isinstance(latency, pd.DataFrame) else trials(latency[None], latency[None])
-    (found,) = prepared(made, objectives, "", **of).draws
+    (found,) = prepared(made, objectives, "", **of)[1]
     return found
 
 
