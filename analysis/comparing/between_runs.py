@@ -6,10 +6,9 @@ paired and rounds are not: two samples are compared (`rank_sum` and `shifts` of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -32,7 +31,6 @@ from pareto.analysis.runs.points import (
     TRIAL,
     competing,
     controls,
-    cuts,
     pooled,
     sorted_cells,
 )
@@ -162,9 +160,9 @@ def _cells(
     return sorted_cells(cells.assign(**{name: cells[name].eq(True) for name in ("A_struck", "B_struck")}))
 
 
-def _among(rows: pd.DataFrame, cells: pd.DataFrame) -> pd.Series:
-    """Whether the cell of each row is one of these."""
-    found = rows[CELL].merge(cells[CELL], on=CELL, how="left", indicator="there")
+def _among(rows: pd.DataFrame, others: pd.DataFrame, key: list[str] = CELL) -> pd.Series:
+    """Whether the cell of each row, or what else `key` says, is one of these."""
+    found = rows[key].merge(others[key].drop_duplicates(), on=key, how="left", indicator="there")
     return found["there"].eq("both").set_axis(rows.index)
 
 
@@ -174,7 +172,7 @@ def differences(first: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
     """
     sides = [trials[stands(trials)] for trials in map(pooled, (first, other))]
     names = sides[0].groupby(CELL, dropna=False, observed=True)["point_name"].max().reset_index()
-    rows = sorted_cells(names[_among(names, sides[1].drop_duplicates(CELL))])
+    rows = sorted_cells(names[_among(names, sides[1])])
     cells, counts, ends = rows[CELL].assign(place=range(len(rows))), [], ("difference", "low", "high")
     placed = [side.merge(cells, on=CELL) for side in sides]
     for measure, column in significance.MEASURES.items():
@@ -201,12 +199,7 @@ def differences(first: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
 
 
 def changes(
-    first: pd.DataFrame,
-    other: pd.DataFrame,
-    objectives: Sequence[str] = DEFAULT,
-    where: str = "",
-    resamples: int = RESAMPLES,
-    seed: int = 0,
+    first: pd.DataFrame, other: pd.DataFrame, objectives: Sequence[str] = DEFAULT, where: str = ""
 ) -> pd.DataFrame:
     """One row a condition, from the trials of two runs that have valid trials of the same cells.
 
@@ -216,8 +209,7 @@ def changes(
     say it. Raises `UserError` for objectives or a constraint that can't be read.
     """
     sides = (
-        prepared(trials, objectives, where, resamples, seed + number)[1]
-        for number, trials in enumerate((first, other))
+        prepared(trials, objectives, where, RESAMPLES, seed)[1] for seed, trials in enumerate((first, other))
     )
     return pd.DataFrame([_change(both) for both in zip(*sides, strict=True)], columns=OF_FRONTS)
 
@@ -275,17 +267,12 @@ def settings(
         has = f"{listed(missing)} {'have' if len(missing) > 1 else 'has'} no manifest that can be read"
         return [f"{DOUBTFUL}{has}: what else differs is not known"]
     made = partial(comparable.made, models=sorted(models), netems=sorted(networks))
-
-    def recorded(
-        *kinds: Callable[[Mapping[str, Any]], comparable.Facts],
-    ) -> list[tuple[str, comparable.Facts]]:
-        facts = {
-            name: dict(chain.from_iterable(of(each).items() for of in kinds)) for name, each in both.items()
-        }
-        return [(name, comparable.recorded(each)) for name, each in facts.items()]
-
-    measured = recorded(made, comparable.measured, comparable.asked)
-    otherwise = recorded(comparable.chosen, partial(made, exactly=True), comparable.remarks)
+    measured, otherwise = [], []
+    for name, each in both.items():
+        facts = made(each) | comparable.measured(each) | comparable.asked(each)
+        measured.append((name, comparable.recorded(facts)))
+        facts = comparable.chosen(each) | made(each, exactly=True) | comparable.remarks(each)
+        otherwise.append((name, comparable.recorded(facts)))
     doubts, rest = (comparable.differing([facts for _, facts in sides]) for sides in (measured, otherwise))
     silent = listed(name for name, each in both.items() if not comparable.roles(sessions(each)))
     return [
@@ -320,8 +307,7 @@ def _only(cells: pd.DataFrame, one: str, two: str) -> Iterator[str]:
         if left := [str(value) for value in these[column].unique() if value not in known]:
             yield f"{word}{'s' if len(left) > 1 and not word.endswith('flight') else ''} {', '.join(left)}"
         rest = rest[rest[column].isin(known)]
-    there = rest[CONDITION].merge(those[CONDITION].drop_duplicates(), how="left", indicator="there")["there"]
-    is_there = there.eq("both").to_numpy()
+    is_there = _among(rest, those, CONDITION)
     yield from map(condition_title, rest[~is_there].drop_duplicates(CONDITION).to_dict("records"))
     rest = rest[is_there & (rest[one] > 0) & ~(rest[two] > 0)]
     why = np.where(rest[two].notna(), " without a valid trial in the other run", "")
@@ -337,9 +323,9 @@ def _only(cells: pd.DataFrame, one: str, two: str) -> Iterator[str]:
 
 
 def numbers(points: Iterable[str]) -> str:
-    """`3, 5 to 9, 12`; points with several cuts each for itself."""
+    """`3, 5 to 9, 12` of points in the order of their cuts; those with several cuts each for itself."""
     spans: list[list[str]] = []
-    for point in sorted(points, key=cuts):
+    for point in points:
         last = spans[-1][-1] if spans else "+"
         if "+" not in last and point == str(int(last) + 1):
             spans[-1].append(point)

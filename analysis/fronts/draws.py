@@ -38,8 +38,6 @@ from pareto.analysis.statistics.noise import floor_of, floors, spread_of
 from pareto.analysis.statistics.samples import Bools, Floats, Ints
 
 RESAMPLES = 2000
-TRUTHS = 1000
-"""Draws that probabilities are made of: their standard error is 1.6 % or less."""
 ALL = "all"
 """Stands for all backends together, in the place of one."""
 DRAWN_ROUNDS, LEAST_RESAMPLES = 60_000, 400
@@ -136,11 +134,11 @@ class Draws:
         """Draws of what the objectives may be in truth (`analysis.statistics.posterior`); None with too few rounds."""
         points = self.rows["point"].to_numpy(dtype=object)
         measured = self.measured(self.columns)
-        truths = posterior.draws(measured, points, self.floor, count=TRUTHS, seed=self.seed)
+        truths = posterior.draws(measured, points, self.floor, seed=self.seed)
         if truths is None:
             return None
         limited = {
-            name: posterior.alone(self._figures(self.rounds, name), TRUTHS, self.seed + number)
+            name: posterior.alone(self._figures(self.rounds, name), self.seed + number)
             for number, name in enumerate(self._limited)
         }
         holds = np.broadcast_to(self._holds(limited), truths.values.shape[:2])

@@ -212,16 +212,13 @@ def certainty(front: pd.DataFrame, within: float) -> Certainty:
     if off[unsure].notna().any(axis=None):
         index, measure = off[unsure].stack().idxmax()
         widest = f"{name(front.loc[index])} {measure} ±{100 * off.loc[index, measure]:.1f} %"
-    keys = front.loc[unsure, CONDITION[:-1]].astype("str").itertuples(index=False, name=None)
+    keys = front.loc[unsure, CONDITION[:-1]].astype({"prefetch_asked": int})
     return Certainty(
         rounds=int(tried.max()) if len(front) else 0,
         points=int((chosen & ~is_invalid).sum()),
         unsure=int(unsure.sum()),
         widest=widest,
-        conditions=frozenset(
-            (model, netem, int(batch), codec, engine, depth, int(ahead), *others)
-            for model, netem, batch, codec, engine, depth, ahead, *others in keys
-        ),
+        conditions=frozenset(keys.itertuples(index=False, name=None)),
         lost=tuple(map(name, front[is_lost].to_dict("records"))),
         mostly_invalid=tuple(map(name, front[is_invalid].to_dict("records"))),
     )

@@ -89,7 +89,7 @@ def best(world: World, conditions: int, seed: int) -> tuple[Floats, Bools]:
         known = ~np.isnan(of_all).all(axis=0)
         measured, truth = of_all[:, known], true[number, known]
         figures = np.nanmedian(measured, axis=0)
-        draws = posterior.draws(measured[:, :, None], points[known], centre=figures[:, None])
+        draws = posterior.draws(measured[:, :, None], points[known], 0.0, figures[:, None])
         if draws is not None:
             first = figures.argmin()
             stated[number] = draws.stated(best_shares(draws.values[:, :, 0]))[first]

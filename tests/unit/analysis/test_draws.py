@@ -207,7 +207,7 @@ def test_spreads_that_are_drawn_again_are_not_worked_out_again(monkeypatch: pyte
     solved = []
     solve = np.linalg.solve
     monkeypatch.setattr(np.linalg, "solve", lambda *of: solved.append(0) or solve(*of))
-    assert posterior.draws(measured, points) is not None
+    assert posterior.draws(measured, points, 0.0) is not None
     assert 0 < len(solved) < posterior.DRAWN / 2
 
 
