@@ -121,11 +121,8 @@ class Findings:
     @property
     def standing(self) -> str:
         """Whether the answers stand in spite of the doubts; empty without a doubt, or an answer."""
-        known = {
-            each.conditions: each.sure
-            for each in self.answers
-            if isinstance(each, Answer) and each.conditions
-        }
+        answers = [each for each in self.answers if isinstance(each, Answer)]
+        known = {each.conditions: each.sure for each in answers if each.conditions}
         if not self.doubts or not known:
             return ""
         open_at = [dict(zip(CONDITION, of[0], strict=True)) for of, sure in known.items() if not sure]

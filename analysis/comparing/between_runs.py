@@ -176,9 +176,7 @@ def differences(first: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
     cells, counts, ends = rows[CELL].assign(place=range(len(rows))), [], ("difference", "low", "high")
     placed = [side.merge(cells, on=CELL) for side in sides]
     for measure, column in significance.MEASURES.items():
-        both = [
-            significance.padded(of[column].to_numpy(), of["place"].to_numpy(), len(rows)) for of in placed
-        ]
+        both = [significance.padded(of[column], of["place"], len(rows)) for of in placed]
         counts.append([significance.rounds(table) for table in both])
         rows[f"first_{column}"], rows[f"other_{column}"] = map(significance.medians, both)
         if measure == "latency":
@@ -208,9 +206,7 @@ def changes(
     95 % in one run and at most 5 % in the other (to stay: of at least 95 % in both), and may do so if only the medians
     say it. Raises `UserError` for objectives or a constraint that can't be read.
     """
-    sides = (
-        prepared(trials, objectives, where, RESAMPLES, seed)[1] for seed, trials in enumerate((first, other))
-    )
+    sides = (prepared(of, objectives, where, RESAMPLES, seed)[1] for seed, of in enumerate((first, other)))
     return pd.DataFrame([_change(both) for both in zip(*sides, strict=True)], columns=OF_FRONTS)
 
 
@@ -339,8 +335,6 @@ def _nothing_shared(cells: pd.DataFrame) -> str:
     for column in (name for name in CELL if name not in ("setup", "point")):
         first, other = ([*cells.loc[cells[name].notna(), column].unique()] for name in "AB")
         if not {*first} & {*other}:
-            has = (
-                ", ".join(str(value) for value in side if value != NONE) or NONE for side in (first, other)
-            )
+            has = (", ".join(str(one) for one in side if one != NONE) or NONE for side in (first, other))
             return f"the runs have no {_WORDS.get(column, column)} in common: {' in A, '.join(has)} in B"
     return "the runs have no point in common that has a valid trial in both"

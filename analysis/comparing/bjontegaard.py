@@ -56,9 +56,7 @@ def delta_rate(first: Floats, other: Floats) -> tuple[float, float, float]:
         low = max(float(accuracy[0]) for _, accuracy in curves)
         high = min(float(accuracy[-1]) for _, accuracy in curves)
         if high > low:
-            areas = [
-                float(PchipInterpolator(accuracy, logs).integrate(low, high)) for logs, accuracy in curves
-            ]
+            areas = [PchipInterpolator(accuracy, logs).integrate(low, high) for logs, accuracy in curves]
             return math.expm1((areas[1] - areas[0]) / (high - low)), low, high
     return math.nan, math.nan, math.nan
 
@@ -75,16 +73,14 @@ def delta_rates(front: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for key, of_model in cells.groupby(GROUP, dropna=False, observed=True):
         figures = of_model[["wire_bytes_per_image", "accuracy", "accuracy_images"]].astype(float)
-        curves = {
-            name: of.to_numpy().T for name, of in figures.groupby(of_model["codec"].astype("str").map(family))
-        }
+        families = of_model["codec"].astype("str").map(family)
+        curves = {name: of.to_numpy().T for name, of in figures.groupby(families)}
         points = {name: len(best(*curve[:2])[0]) for name, curve in curves.items()}
         for first, other in combinations((name for name in curves if points[name] >= LEAST_POINTS), 2):
-            named = {"first": first, "other": other, "accuracy_of": str(of_model["accuracy_of"].iloc[0])}
-            named |= {"first_points": points[first], "other_points": points[other]}
-            rows.append(
-                dict(zip(GROUP, key, strict=True)) | named | _compared([curves[first], curves[other]])
-            )
+            row = dict(zip(GROUP, key, strict=True)) | {"first": first, "other": other}
+            row |= {"first_points": points[first], "other_points": points[other]}
+            row["accuracy_of"] = str(of_model["accuracy_of"].iloc[0])
+            rows.append(row | _compared([curves[first], curves[other]]))
     return pd.DataFrame(rows, columns=COLUMNS)
 
 

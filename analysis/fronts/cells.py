@@ -33,9 +33,8 @@ MEDIANS = [
     *("edge_s", "encode_s", "decode_s", "serialize_s", "network_s", "middle_s", "server_s"),
     *("payload_bytes", "wire_bytes", "edge_rss_bytes", "edge_peak_rss_bytes", "goodput_ips"),
 ]
-ENERGIES, ACTIVES = (
-    [f"{device}_{which}" for device in energy.DEVICES] for which in (energy.WHOLE, energy.ACTIVE)
-)
+ENERGIES = [f"{device}_{energy.WHOLE}" for device in energy.DEVICES]
+ACTIVES = [f"{device}_{energy.ACTIVE}" for device in energy.DEVICES]
 WIRE = "wire_bytes_per_image"
 SUSTAINED = "sustained_ips"
 OF_CELL = (quality.LEVEL, WIRE, SUSTAINED)
@@ -116,15 +115,11 @@ def cells(trials: pd.DataFrame) -> pd.DataFrame:
     found = load.sustained(trials).reindex(columns=[*CELL, SUSTAINED])
     rows[SUSTAINED] = rows[CELL].merge(found, how="left")[SUSTAINED] if len(found) else np.nan
     rows = _with_spreads(quality.with_quality(rows), figures, of_ok)
-    energy_of = np.full(len(rows), "", dtype=object)
-    energy_j, active_j = np.full((2, len(rows)), np.nan)
-    for members in rows.groupby(CONDITION, dropna=False, observed=True).indices.values():
-        of_condition = rows.iloc[members]
-        devices, energy_j[members] = energy.counted(of_condition)
-        energy_of[members] = devices
-        active_j[members] = energy.charged(devices, of_condition, of_condition, energy.ACTIVE)
-    rows["energy_of"] = pd.Series(energy_of, dtype="str")
-    rows[energy.WHOLE], rows[energy.ACTIVE] = energy_j, active_j
+    rows["energy_of"], rows[energy.WHOLE], rows[energy.ACTIVE] = "", np.nan, np.nan
+    for _, of in rows.groupby(CONDITION, dropna=False, observed=True):
+        devices, rows.loc[of.index, energy.WHOLE] = energy.counted(of)
+        rows.loc[of.index, "energy_of"] = devices
+        rows.loc[of.index, energy.ACTIVE] = energy.charged(devices, of, of, energy.ACTIVE)
     for column, (above, below) in EFFICIENCIES.items():
         rows[column] = rows[above] / rows[below]
     return sorted_cells(rows)

@@ -214,14 +214,13 @@ def prepared(
     parts = _parts(*columns, *constraint.columns, *(ON_ENERGY_FRONT if len(searches) else ()))
     # Columns first, rows then: the other way round, all that is measured would be copied.
     needed = [*CONDITION, "backend", "point", *ROUND, *parts]
-    ok = trials.reindex(columns=needed)[stands(trials).to_numpy()].groupby(
-        condition, dropna=False, observed=True
-    )
+    ok = trials.reindex(columns=needed)[stands(trials).to_numpy()]
+    by_condition = ok.groupby(condition, dropna=False, observed=True)
     of_searches = set(searches.itertuples(index=False, name=None))
 
     def of_condition(key: tuple[Any, ...], members: pd.DataFrame) -> Draws:
         places = members[_OF_CONDITION].assign(place=range(len(members)))
-        own = ok.get_group(key).merge(places, on=_OF_CONDITION)
+        own = by_condition.get_group(key).merge(places, on=_OF_CONDITION)
         number = round_of(own).to_numpy()
         rounds = np.full((len(parts), number.max() + 1, len(members)), np.nan)
         rounds[:, number, own["place"]] = own[parts].to_numpy(dtype=float).T

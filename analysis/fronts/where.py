@@ -139,13 +139,14 @@ class Where:
             return np.ones((), dtype=bool)
         shape = np.broadcast_shapes(*(values.shape for values in columns.values()))
         flat = {name: np.broadcast_to(values, shape).ravel() for name, values in columns.items()}
-        holds, backend = np.zeros(int(np.prod(shape)), dtype=bool), flat.get("backend")
+        holds, backend = (
+            np.zeros(int(np.prod(shape)), dtype=bool),
+            flat.get("backend", np.empty(0)).astype(str),
+        )
         # Where nothing crosses there is no backend: whichever is named, or another one, may be meant.
         for name in {each.text for each in self.comparisons if each.column == "backend"} | {"any other"}:
-            if backend is not None:
-                flat["backend"] = np.where(backend.astype(str) == NONE, name, backend.astype(str)).astype(
-                    object
-                )
+            if "backend" in flat:
+                flat["backend"] = np.where(backend == NONE, name, backend).astype(object)
             holds |= self._result(flat).fillna(False).to_numpy(dtype=bool)
         return holds.reshape(shape)
 

@@ -138,11 +138,9 @@ def full_cores(trials: pd.DataFrame, *, shared: bool) -> Iterator[str]:
     held = cells[cells["full"] > 0.5]
     if len(held):
         worst = held.loc[held["reached"].idxmin()]
-        why = (
-            "which carry the link and all senders as well"
-            if shared
-            else "which have more to do than the stages"
-        )
+        why = "which have more to do than the stages"
+        if shared:
+            why = "which carry the link and all senders as well"
         if (held["strangers"] > TAKEN).any():
             why = "of which programs that are none of this run's took a part"
         yield (

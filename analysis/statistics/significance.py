@@ -44,14 +44,12 @@ def holm(p_values: Sequence[float] | Floats) -> Floats:
     return corrected
 
 
-def padded(values: Floats, cells: Ints, count: int) -> Floats:
+def padded(values: Floats | pd.Series, cells: Ints | pd.Series, count: int) -> Floats:
     """`values` sorted into `count` rows, each by its number in `cells`, in their order; rows are filled up with NaN."""
-    order = np.argsort(cells, kind="stable")
-    sizes = np.bincount(cells, minlength=count)
-    rows = cells[order]
-    places = np.arange(len(cells)) - (np.cumsum(sizes) - sizes)[rows]
-    table = np.full((count, int(sizes.max(initial=0))), np.nan)
-    table[rows, places] = values[order]
+    row = np.asarray(cells)
+    place = pd.Series(row).groupby(row).cumcount().to_numpy()
+    table = np.full((count, int(place.max(initial=-1)) + 1), np.nan)
+    table[row, place] = values
     return table
 
 
