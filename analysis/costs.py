@@ -200,8 +200,7 @@ def bands(links: pd.DataFrame, manifest: Mapping[str, Any]) -> pd.DataFrame:
     """The probes of one run with what the verdict allows, as `pareto.remote.link.probe` judges it.
 
     New columns: rtt_least_s and rtt_most_s (asked +- jitter +- tolerance); for `rate` and `rate_back` also payload_bps
-    (asked, as payload), least_bps and most_bps. NaN where nothing was asked, the tolerance is not told, or a trace
-    changes the link.
+    (asked, as payload), least_bps and most_bps. NaN where nothing was asked, no tolerance is told, or a trace plays.
     """
     told = map(section(manifest, "sweep").get, ("tolerance", "rtt_tolerance", "rtt_floor"))
     share, rtt_share, floor_s = np.array([*told], dtype=float)

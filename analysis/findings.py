@@ -33,7 +33,7 @@ from pareto.analysis.runs.points import BUT_CODEC, CONDITION, NO_CODEC, competin
 from pareto.analysis.runs.standing import measured_again, sentences, status_words
 from pareto.analysis.statistics import host_load, noise, stability, testbeds
 from pareto.analysis.statistics.doubt import Doubt, cures
-from pareto.analysis.wording import place
+from pareto.analysis.wording import forms
 from pareto.basics.escaping import short
 from pareto.protocol.errors import UserError
 from pareto.remote.link.units import percent
@@ -51,8 +51,7 @@ class Options:
 
     width: a name in `WIDTHS_IN`, or `both`. figures: `auto` draws the usual kinds, those of each condition only if
     there are few of these; `all` draws every kind. profiles: folders of model profiles whose forecasts are compared
-    with what was measured. uncertainty: what fronts show of it (`analysis.figures.look.UNCERTAINTIES`). look: that of
-    figures.
+    with what was measured. uncertainty: what fronts show of it (`analysis.figures.look.UNCERTAINTIES`).
     """
 
     objectives: tuple[str, ...] = DEFAULT
@@ -245,17 +244,8 @@ def find(
             *(map(Doubt, told_apart) if is_doubt else ()),
         ],
         verdicts=[*verdicts(backends, known.struck)],
-        codecs=[
-            *verdicts(with_codecs),
-            *quality.sentences(rows),
-            *rates(delta_rates),
-        ],
-        engines=[
-            *verdicts(with_engines),
-            *sides(with_engines),
-            *quality.of_engines(rows),
-            *start_up(stages),
-        ],
+        codecs=[*verdicts(with_codecs), *quality.sentences(rows), *rates(delta_rates)],
+        engines=[*verdicts(with_engines), *sides(with_engines), *quality.of_engines(rows), *start_up(stages)],
         notes=[
             *known.notes,
             *remarks,
@@ -293,7 +283,11 @@ def _of_figures(rows: pd.DataFrame, trials: pd.DataFrame) -> Iterator[str]:
     for key, shown in rows.groupby(BUT_CODEC, dropna=False):
         name = " ".join(figure_name(shown, rows))
         if shown[["latency_s", "throughput_ips"]].isna().any(axis=1).all():
-            yield nothing_valid(trials.groupby(BUT_CODEC).get_group(key), name)
+            of = trials.groupby(BUT_CODEC).get_group(key)
+            reasons = of.loc[of["reason"] != "", "reason"].value_counts()
+            # A reason may be a traceback of many lines: a note is one.
+            often = f"; most often: {short(reasons.index[0])}" if len(reasons) else ""
+            yield f"{name}: no figures: {status_words(of)}{often}"
             continue
         charged = shown[shown["on_energy_front"].groupby(shown["codec"]).transform("any")]
         if charged["energy_of"].nunique() > 1:
@@ -341,7 +335,7 @@ def _held_back(row: pd.Series) -> str:
 def _placed(row: pd.Series) -> str:
     """The point, its backend and codec, and what that costs; where nothing crosses, the point alone."""
     if row["payload_bytes"] == 0:
-        return f"point {row['point']} ({place(row.to_dict() | {'engine': ''})})"
+        return f"point {row['point']} ({forms(row.to_dict() | {'engine': ''})['place']})"
     text = f"point {row['point']} over {row['backend']}"
     if row["codec"] == NO_CODEC:
         return text
@@ -350,12 +344,3 @@ def _placed(row: pd.Series) -> str:
     word = quality.WORDS.get(str(row["accuracy_of"]), "accuracy")
     cost = quality.span(pd.Series([row["accuracy"]], dtype=float))
     return f"{text} with {row['codec']} ({word} {cost})"
-
-
-def nothing_valid(trials: pd.DataFrame, name: str) -> str:
-    """The reason why there is nothing to draw: how many trials have which status, and the most frequent reason."""
-    text = status_words(trials)
-    reasons = trials.loc[trials["reason"] != "", "reason"].value_counts()
-    # A reason may be a traceback of many lines: a note is one.
-    often = f"; most often: {short(reasons.index[0])}" if len(reasons) else ""
-    return f"{name}: no figures: {text}{often}"

@@ -94,8 +94,7 @@ def compare(
     a: Runs | Joined, b: Runs | Joined, objectives: Sequence[str] = DEFAULT, where: str = ""
 ) -> Comparison:
     """Compare two runs, of what `analysis.load` takes, over the cells that have valid trials in both; by the fronts in
-    `objectives` among the points that satisfy `where`. Raises `UserError` for what can't be read, or has no cell in
-    common.
+    `objectives` among the points that satisfy `where`. Raises `UserError` for what can't be read, or has no such cell.
     """
     both_runs = [joined(given) for given in (a, b)]
     for given, known in zip((a, b), both_runs, strict=True):
@@ -187,9 +186,11 @@ def differences(first: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
         rows[[f"{measure}_{end}_percent" for end in ends]] = 100 * ratios
         rows[f"{measure}_p_value"] = significance.rank_sum(*both)
     rows["first_rounds"], rows["other_rounds"] = (standing.fewest(*of) for of in zip(*counts, strict=True))
-    tests = significance.correct(rows)
-    for measure in significance.MEASURES:
-        rows[f"{measure}_significant"] = rows[f"{measure}_p_corrected"] <= significance.ALPHA
+    p_values = rows[[f"{measure}_p_value" for measure in significance.MEASURES]].to_numpy(dtype=float)
+    corrected = significance.holm(p_values.ravel()).reshape(p_values.shape)
+    rows[[f"{measure}_p_corrected" for measure in significance.MEASURES]] = corrected
+    rows[[f"{measure}_significant" for measure in significance.MEASURES]] = corrected <= significance.ALPHA
+    rows["tests"] = tests = int(np.count_nonzero(~np.isnan(p_values)))
     rows["rounds_needed"] = needed = significance.rounds_needed(tests)
     enough = significance.can_tell(rows["first_rounds"].to_numpy(), rows["other_rounds"].to_numpy(), tests)
     rows["note"] = np.where(enough, "", f"too few rounds: needs {needed} in each run")

@@ -17,7 +17,7 @@ from jinja2.environment import TemplateModule
 
 from pareto.analysis.comparing.paired import ALL, SIDES
 from pareto.analysis.fronts.quality import WORDS, codec_name
-from pareto.analysis.naming import condition_title, count, transport, unusual
+from pareto.analysis.naming import condition_title, count, model_title, transport
 from pareto.analysis.runs.points import CONDITION, EAGER, of_role
 from pareto.analysis.statistics import significance
 from pareto.analysis.statistics.samples import interval
@@ -93,8 +93,8 @@ def sides(rows: pd.DataFrame) -> Iterator[str]:
             names = ("middle", "low", "high", "engine")
             named = [dict(zip(names, each, strict=True)) for each in sorted(found)]
             batch = f"batch size {row['batch_size']}" if row["batch_size"] != 1 else ""
-            parts = (str(row["model"]), batch, *unusual(row, "codec", "engine"), str(row["setup"]))
-            yield _said("engines", subject=", ".join(filter(None, parts)), side=side, base=base, found=named)
+            subject = model_title(row, "codec", "engine", batch=batch)
+            yield _said("engines", subject=subject, side=side, base=base, found=named)
 
 
 def start_up(stages: pd.DataFrame) -> Iterator[str]:

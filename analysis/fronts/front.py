@@ -159,8 +159,7 @@ def _on_front(drawn: Draws, members: Ints, objectives: Sequence[Objective]) -> B
 
 
 def probabilities(draws: Draws) -> tuple[Floats, Floats]:
-    """The probability of each cell to be on its backend's front, and on that of all backends; the same where nothing
-    crosses.
+    """The probability of each cell to be on its backend's front, and on that of all; the same where nothing crosses.
 
     It is the share of draws of what the figures may be in truth (`analysis.statistics.posterior`) in which no point
     dominates it. NaN for a cell with fewer than `MIN_ROUNDS` rounds, or without a figure in one of the objectives; and

@@ -127,17 +127,6 @@ def rank_sum(first: Floats, other: Floats) -> Floats:
     return p_values
 
 
-def correct(rows: pd.DataFrame) -> int:
-    """Add `<measure>_p_corrected` for each measure's `<measure>_p_value`, and how many `tests` there are; return that.
-
-    All are one family: corrected over every test of every measure. NaN stays.
-    """
-    p_values = rows[[f"{measure}_p_value" for measure in MEASURES]].to_numpy(dtype=float)
-    rows[[f"{measure}_p_corrected" for measure in MEASURES]] = holm(p_values.ravel()).reshape(p_values.shape)
-    rows["tests"] = tests = int(np.count_nonzero(~np.isnan(p_values)))
-    return tests
-
-
 def pairs_needed(tests: int) -> int:
     """The fewest pairs that can make a point significant among so many tests; the least p of n pairs is 2 / 2^n."""
     return max(1, math.ceil(1 + math.log2(max(tests, 1) / ALPHA)))
