@@ -70,10 +70,8 @@ def overhead(trials: pd.DataFrame, stages: pd.DataFrame, manifest: Mapping[str, 
     latency_s, bound_s = crossing["latency_s"], crossing["latency_bound_s"]
     added_s = out * crossing["payload_bytes"] + back * crossing["result_bytes"]
     measures = {"overhead_s": latency_s - bound_s, "bytes": crossing["bytes"], "headers_s_per_byte": out}
-    measures |= {
-        "latency_efficiency": bound_s / latency_s,
-        "goodput_efficiency": (bound_s + added_s) / latency_s,
-    }
+    measures["latency_efficiency"] = bound_s / latency_s
+    measures["goodput_efficiency"] = (bound_s + added_s) / latency_s
     by_point = crossing.assign(**measures).groupby([*KEY, "point"], dropna=False, observed=True)
     points, rows = by_point[[*measures]].median().reset_index(), []
     for _, of_backend in points.groupby(KEY, dropna=False, observed=True):
@@ -186,12 +184,10 @@ def steps(rows: pd.DataFrame, stages: pd.DataFrame) -> pd.DataFrame:
     table = stages.merge(measured, on=CELL).assign(codec=lambda known: known.pop("shown"))
     after = {point: dict(pairwise(hosts(point))) for point in table["point"].unique()}
     host, point = table["host"].astype("str"), table["point"]
-    to = pd.Series(
-        [after[at].get(of, "") for of, at in zip(host, point, strict=True)], table.index, dtype="str"
-    )
-    table = table.assign(
-        place=3 * table["position"], step=host, share=table["utilization"], idle_s=table["bubble_s"]
-    )
+    names = [after[at].get(of, "") for of, at in zip(host, point, strict=True)]
+    to = pd.Series(names, table.index, dtype="str")
+    table = table.assign(place=3 * table["position"], step=host)
+    table = table.rename(columns={"utilization": "share", "bubble_s": "idle_s"})
     links = table.assign(idle_s=math.nan)[(to != "") & (table["transfer_s"] >= 0)]
     requests_per_s, parts = links["throughput_ips"] / links["batch_size"], [table]
     for later, way, column in ((1, "out", "transfer_s"), (2, "back", "return_s")):
@@ -204,8 +200,7 @@ def bands(links: pd.DataFrame, manifest: Mapping[str, Any]) -> pd.DataFrame:
     """The probes of one run with what the verdict allows, as `pareto.remote.link.probe` judges it.
 
     New columns: rtt_least_s and rtt_most_s (asked +- jitter +- tolerance); for `rate` and `rate_back` also payload_bps
-    (asked, as payload), least_bps and most_bps. NaN where nothing was asked, the tolerance is not told, or a trace
-    changes the link.
+    (asked, as payload), least_bps and most_bps. NaN where nothing was asked, no tolerance is told, or a trace plays.
     """
     told = map(section(manifest, "sweep").get, ("tolerance", "rtt_tolerance", "rtt_floor"))
     share, rtt_share, floor_s = np.array([*told], dtype=float)

@@ -19,7 +19,7 @@ from pareto.analysis.comparing.sentences import rates, sides, start_up, verdicts
 from pareto.analysis.costs import allocators, overhead, tail_sentences, tails
 from pareto.analysis.figures.look import UNCERTAINTIES, USUAL, WIDTHS_IN, Look
 from pareto.analysis.fronts import answer, energy, load, quality
-from pareto.analysis.fronts.cells import cells
+from pareto.analysis.fronts.cells import with_struck
 from pareto.analysis.fronts.front import fronts
 from pareto.analysis.fronts.objectives import DEFAULT, chosen
 from pareto.analysis.fronts.where import Where
@@ -29,31 +29,15 @@ from pareto.analysis.prediction.network import Network, networks
 from pareto.analysis.runs import requests
 from pareto.analysis.runs.load import Joined, Run, Runs, joined, links
 from pareto.analysis.runs.manifest import common_profiles, within
-from pareto.analysis.runs.points import (
-    BUT_CODEC,
-    CELL,
-    CONDITION,
-    MEASURED,
-    NO_CODEC,
-    NONE,
-    SETTLED,
-    competing,
-    is_struck,
-    order,
-    pooled,
-    sorted_cells,
-)
+from pareto.analysis.runs.points import BUT_CODEC, CONDITION, NO_CODEC, competing
 from pareto.analysis.runs.standing import measured_again, sentences, status_words
 from pareto.analysis.statistics import host_load, noise, stability, testbeds
 from pareto.analysis.statistics.doubt import Doubt, cures
-from pareto.analysis.wording import place
+from pareto.analysis.wording import forms
 from pareto.basics.escaping import short
 from pareto.protocol.errors import UserError
 from pareto.remote.link.units import percent
 
-BOUNDS = {"least_latency_s": "latency_s", "most_throughput_ips": "throughput_ips"}
-"""Columns beside the front: the bound of a cell without a trial."""
-_COUNTS = ("rounds", "excluded", "trials", "left_out")
 FIGURES = ("auto", "all", "none")
 CHANCE = (
     "no top-1 is shown: the weights are random (--weights seeded), so classes are right by chance only; give "
@@ -67,8 +51,7 @@ class Options:
 
     width: a name in `WIDTHS_IN`, or `both`. figures: `auto` draws the usual kinds, those of each condition only if
     there are few of these; `all` draws every kind. profiles: folders of model profiles whose forecasts are compared
-    with what was measured. uncertainty: what fronts show of it (`analysis.figures.look.UNCERTAINTIES`). look: that of
-    figures.
+    with what was measured. uncertainty: what fronts show of it (`analysis.figures.look.UNCERTAINTIES`).
     """
 
     objectives: tuple[str, ...] = DEFAULT
@@ -137,11 +120,8 @@ class Findings:
     @property
     def standing(self) -> str:
         """Whether the answers stand in spite of the doubts; empty without a doubt, or an answer."""
-        known = {
-            each.conditions: each.sure
-            for each in self.answers
-            if isinstance(each, Answer) and each.conditions
-        }
+        answers = [each for each in self.answers if isinstance(each, Answer)]
+        known = {each.conditions: each.sure for each in answers if each.conditions}
         if not self.doubts or not known:
             return ""
         open_at = [dict(zip(CONDITION, of[0], strict=True)) for of, sure in known.items() if not sure]
@@ -201,8 +181,8 @@ def find(
     chance = quality.right_by_chance(trials, named)
     if chance.any():
         trials = trials.assign(**{name: trials[name].mask(chance) for name in ("top1", "top1_images")})
-    made = fronts(trials, objectives, where)
-    rows, gaps = lacking(made.front, trials, objectives, where, networks(manifests, strict=False))
+    known_front, hypervolumes, attainment = fronts(trials, objectives, where)
+    rows, gaps = lacking(known_front, trials, objectives, where, networks(manifests, strict=False))
     measured = rows[rows["rounds"] > 0]
     for each in chosen(objectives):
         if len(measured) and measured[each.column].isna().all():
@@ -239,8 +219,8 @@ def find(
         stages=stages,
         links=links(folders),
         front=front,
-        hypervolumes=made.hypervolumes,
-        attainment=made.attainment,
+        hypervolumes=hypervolumes,
+        attainment=attainment,
         overhead=overhead(trials, stages, {"profiles": common_profiles(manifests)}),
         paired=backends,
         drifts=drifts,
@@ -264,17 +244,8 @@ def find(
             *(map(Doubt, told_apart) if is_doubt else ()),
         ],
         verdicts=[*verdicts(backends, known.struck)],
-        codecs=[
-            *verdicts(with_codecs),
-            *quality.sentences(rows),
-            *rates(delta_rates),
-        ],
-        engines=[
-            *verdicts(with_engines),
-            *sides(with_engines),
-            *quality.of_engines(rows),
-            *start_up(stages),
-        ],
+        codecs=[*verdicts(with_codecs), *quality.sentences(rows), *rates(delta_rates)],
+        engines=[*verdicts(with_engines), *sides(with_engines), *quality.of_engines(rows), *start_up(stages)],
         notes=[
             *known.notes,
             *remarks,
@@ -312,7 +283,11 @@ def _of_figures(rows: pd.DataFrame, trials: pd.DataFrame) -> Iterator[str]:
     for key, shown in rows.groupby(BUT_CODEC, dropna=False):
         name = " ".join(figure_name(shown, rows))
         if shown[["latency_s", "throughput_ips"]].isna().any(axis=1).all():
-            yield nothing_valid(trials.groupby(BUT_CODEC).get_group(key), name)
+            of = trials.groupby(BUT_CODEC).get_group(key)
+            reasons = of.loc[of["reason"] != "", "reason"].value_counts()
+            # A reason may be a traceback of many lines: a note is one.
+            often = f"; most often: {short(reasons.index[0])}" if len(reasons) else ""
+            yield f"{name}: no figures: {status_words(of)}{often}"
             continue
         charged = shown[shown["on_energy_front"].groupby(shown["codec"]).transform("any")]
         if charged["energy_of"].nunique() > 1:
@@ -360,7 +335,7 @@ def _held_back(row: pd.Series) -> str:
 def _placed(row: pd.Series) -> str:
     """The point, its backend and codec, and what that costs; where nothing crosses, the point alone."""
     if row["payload_bytes"] == 0:
-        return f"point {row['point']} ({place(row.to_dict() | {'engine': ''})})"
+        return f"point {row['point']} ({forms(row.to_dict() | {'engine': ''})['place']})"
     text = f"point {row['point']} over {row['backend']}"
     if row["codec"] == NO_CODEC:
         return text
@@ -369,39 +344,3 @@ def _placed(row: pd.Series) -> str:
     word = quality.WORDS.get(str(row["accuracy_of"]), "accuracy")
     cost = quality.span(pd.Series([row["accuracy"]], dtype=float))
     return f"{text} with {row['codec']} ({word} {cost})"
-
-
-def nothing_valid(trials: pd.DataFrame, name: str) -> str:
-    """The reason why there is nothing to draw: how many trials have which status, and the most frequent reason."""
-    text = status_words(trials)
-    reasons = trials.loc[trials["reason"] != "", "reason"].value_counts()
-    # A reason may be a traceback of many lines: a note is one.
-    often = f"; most often: {short(reasons.index[0])}" if len(reasons) else ""
-    return f"{name}: no figures: {text}{often}"
-
-
-def with_struck(front: pd.DataFrame, trials: pd.DataFrame, struck_off: pd.DataFrame) -> pd.DataFrame:
-    """The rows of a front, and one for each cell that was struck off: on no front, with what was measured of it.
-
-    Further columns: `SETTLED`, and `BOUNDS` of cells without a trial. A cell that another run has on its front, or
-    among what that dominates, keeps that row. As it is where nothing was struck off.
-    """
-    if struck_off.empty:
-        return front
-    bounds = struck_off["how"].eq("physics")
-    named = struck_off.assign(
-        backend=struck_off["backend"].where(struck_off["payload_bytes"] > 0, NONE),
-        **{SETTLED: struck_off["how"]},
-        **{column: struck_off[of].where(bounds) for column, of in BOUNDS.items()},
-    ).drop_duplicates(CELL)[[*CELL, "point_name", SETTLED, *BOUNDS]]
-    measured = cells(pooled(trials[is_struck(trials)])).drop(columns="point_name")
-    rows = named.merge(measured, on=CELL, how="left")
-    rows = rows.merge(front[CELL], on=CELL, how="left", indicator="there").query("there == 'left_only'")
-    rows = rows.reindex(columns=[*front, SETTLED, *BOUNDS]).assign(feasible=True)
-    for name, dtype in front.dtypes.items():
-        empty = 0 if name in _COUNTS else {"bool": False, "str": ""}.get(str(dtype))
-        if empty is not None:
-            rows[name] = rows[name].astype(object).where(rows[name].notna(), empty).astype(dtype)
-    both = pd.concat([front.assign(**{SETTLED: MEASURED}), rows], ignore_index=True)
-    both["point_order"] = order(both["point"])
-    return sorted_cells(both)[[*front.columns, SETTLED, *BOUNDS]]

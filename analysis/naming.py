@@ -33,11 +33,8 @@ CUT_LIMIT = 12
 
 
 def backends(rows: pd.DataFrame) -> list[str]:
-    """The backends in the order of every table and figure: tcp first, as the others are compared with it.
-
-    `tcp:4` is a variant of tcp, `tcp:a` and `tcp:b` are tcp under two names. At last none, if rows are of none, as
-    nothing crosses there.
-    """
+    """The backends in the order of every table and figure: tcp first, as the others are compared with it. At last none,
+    if rows are of none, as nothing crosses there."""
     return sorted(map(str, rows["backend"].unique()), key=place)
 
 
@@ -115,8 +112,7 @@ def point_label(point: int | str, name: str, *, limit: int = 16) -> str:
 
 
 def unusual(row: Mapping[Any, Any] | pd.Series, *but: str) -> list[str]:
-    """`codec int8`, `engine onnx`, `4 in flight`: the factors of a row that are not as usual, without those of `but`;
-    a row may lack some."""
+    """`codec int8`, `4 in flight`: the factors of a row that are not as usual, without those of `but`."""
     known = {name: str(row.get(name) or usual) for name, usual in USUAL.items() if name not in but}
     return [IN_WORDS[name].format(value) for name, value in known.items() if value != USUAL[name]]
 
@@ -147,6 +143,11 @@ def subject(row: Mapping[Hashable, Any] | pd.Series) -> str:
     """`mobilenet_v2 at wifi`, and the setup where there is one: `mobilenet_v2 at wifi, simulated`."""
     setup = row.get("setup", "")
     return f"{row['model']} at {row['netem']}" + (f", {setup}" if setup else "")
+
+
+def model_title(row: Mapping[Hashable, Any] | pd.Series, *but: str, batch: str = "") -> str:
+    """`mobilenet_v2, engine onnx, simulated`: the model, the `batch`, the `unusual` factors and the setup."""
+    return ", ".join(filter(None, (str(row["model"]), batch, *unusual(row, *but), str(row["setup"]))))
 
 
 def condition_title(row: Mapping[Hashable, Any] | pd.Series) -> str:

@@ -25,8 +25,9 @@ def more(share: float, comparative: str, multiple: str) -> str:
 
 
 def forms(row: Mapping[Hashable, Any]) -> dict[str, str]:
-    """Where the model is cut, over what, by what codec and engine: as a `place`, as advice (`order`), as what is done
-    (`doing`); and the host that has it all: its `end`, `EDGE` or `SERVER`, empty for a cut.
+    """Where the model is cut, over what, by what codec and engine: as a `place` (`7 (features.6) over tcp with int8 by
+    onnx`, `all on the edge`), as advice (`order`: `keep everything on the edge`), as what is done (`doing`); and the
+    host that has it all: its `end`, `EDGE` or `SERVER`, empty for a cut.
     """
     over = f" over {row['backend']}" if row["backend"] != NONE else ""
     codec = str(row.get("codec") or NONE)
@@ -42,16 +43,6 @@ def forms(row: Mapping[Hashable, Any]) -> dict[str, str]:
         end, said = SERVER, (SERVER, "send the input to the server", "sending the input to the server")
     over += f" by {row['engine']}" if row.get("engine") else ""
     return {"end": end} | {form: f"{text}{over}" for form, text in zip(FORMS, said, strict=True)}
-
-
-def place(row: Mapping[Hashable, Any]) -> str:
-    """`all on the edge`, `all on the server over tcp`, or `7 (features.6) over tcp with int8 by onnx`."""
-    return forms(row)["place"]
-
-
-def order(row: Mapping[Hashable, Any]) -> str:
-    """Advice: `keep everything on the edge`, `send the input to the server over tcp`, `cut at 7 (a.6) over tcp`."""
-    return forms(row)["order"]
 
 
 def sent(row: Mapping[Hashable, Any], input_type: str = "") -> str:

@@ -30,7 +30,7 @@ from pareto.analysis.runs.standing import stands
 from pareto.analysis.statistics.doubt import Doubt
 from pareto.analysis.statistics.posterior import FAIR_CHANCE
 from pareto.analysis.statistics.samples import Bools, Floats
-from pareto.analysis.wording import place
+from pareto.analysis.wording import forms
 from pareto.protocol.constants import GOODPUT
 from pareto.remote.link.units import duration
 
@@ -119,7 +119,7 @@ def rivals(cells: pd.DataFrame, best: float, objective: str = "latency") -> pd.D
     """The cells (of `lost`) that may be better than the best figure of all others, as may one whose bound is not known:
     point, place (in words), whole (no cell of the point has a figure), bound (s, or images/s).
     """
-    bound, places = cells[FIGURES[objective][1]], list(map(place, cells.to_dict("records")))
+    bound, places = cells[FIGURES[objective][1]], [forms(row)["place"] for row in cells.to_dict("records")]
     is_worse = bound >= best if objective == "latency" else bound <= best
     cells = cells.assign(bound=bound, place=places)[~is_worse]
     return cells[["point", "place", "whole", "bound"]].astype({"point": "str", "whole": "bool"})
@@ -241,7 +241,7 @@ def lacking(
     for number in could:
         of = found.loc[keys[number]].to_dict() if is_lost[number] else {}
         row = front.iloc[number].to_dict() | of | {"engine": ""}
-        named.append(f"{place(row)}{f' ({condition_title(row)})' * several}")
+        named.append(f"{forms(row)['place']}{f' ({condition_title(row)})' * several}")
     points = "a point lacks" if len(named) == 1 else f"{len(named)} points lack"
     head = f"{points} a valid {' or '.join(objectives)} and could be on the front"
     return front, [Doubt(head, some(named, MOST_NAMED))]

@@ -6,10 +6,9 @@ paired and rounds are not: two samples are compared (`rank_sum` and `shifts` of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -32,7 +31,6 @@ from pareto.analysis.runs.points import (
     TRIAL,
     competing,
     controls,
-    cuts,
     pooled,
     sorted_cells,
 )
@@ -96,8 +94,7 @@ def compare(
     a: Runs | Joined, b: Runs | Joined, objectives: Sequence[str] = DEFAULT, where: str = ""
 ) -> Comparison:
     """Compare two runs, of what `analysis.load` takes, over the cells that have valid trials in both; by the fronts in
-    `objectives` among the points that satisfy `where`. Raises `UserError` for what can't be read, or has no cell in
-    common.
+    `objectives` among the points that satisfy `where`. Raises `UserError` for what can't be read, or has no such cell.
     """
     both_runs = [joined(given) for given in (a, b)]
     for given, known in zip((a, b), both_runs, strict=True):
@@ -126,7 +123,7 @@ def compare(
     notes = [f"differences are of all points; fronts of those where {where}"] if where else []
     for one, two, trials in (("A", "B", sides[1]), ("B", "A", sides[0])):
         if len(off := cells[cells[one].isna() & cells[f"{one}_struck"]]):
-            points = front(trials, objectives, where, resamples=1)
+            points = front(trials, objectives, where)
             best = points[points["on_front"].astype(bool) & _among(points, off)].to_dict("records")
             notes.append(
                 f"{one}: its search struck off {count(len(off), 'cell')}, which cannot be compared: "
@@ -162,9 +159,9 @@ def _cells(
     return sorted_cells(cells.assign(**{name: cells[name].eq(True) for name in ("A_struck", "B_struck")}))
 
 
-def _among(rows: pd.DataFrame, cells: pd.DataFrame) -> pd.Series:
-    """Whether the cell of each row is one of these."""
-    found = rows[CELL].merge(cells[CELL], on=CELL, how="left", indicator="there")
+def _among(rows: pd.DataFrame, others: pd.DataFrame, key: list[str] = CELL) -> pd.Series:
+    """Whether the cell of each row, or what else `key` says, is one of these."""
+    found = rows[key].merge(others[key].drop_duplicates(), on=key, how="left", indicator="there")
     return found["there"].eq("both").set_axis(rows.index)
 
 
@@ -174,13 +171,11 @@ def differences(first: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
     """
     sides = [trials[stands(trials)] for trials in map(pooled, (first, other))]
     names = sides[0].groupby(CELL, dropna=False, observed=True)["point_name"].max().reset_index()
-    rows = sorted_cells(names[_among(names, sides[1].drop_duplicates(CELL))])
+    rows = sorted_cells(names[_among(names, sides[1])])
     cells, counts, ends = rows[CELL].assign(place=range(len(rows))), [], ("difference", "low", "high")
     placed = [side.merge(cells, on=CELL) for side in sides]
     for measure, column in significance.MEASURES.items():
-        both = [
-            significance.padded(of[column].to_numpy(), of["place"].to_numpy(), len(rows)) for of in placed
-        ]
+        both = [significance.padded(of[column], of["place"], len(rows)) for of in placed]
         counts.append([significance.rounds(table) for table in both])
         rows[f"first_{column}"], rows[f"other_{column}"] = map(significance.medians, both)
         if measure == "latency":
@@ -191,9 +186,11 @@ def differences(first: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
         rows[[f"{measure}_{end}_percent" for end in ends]] = 100 * ratios
         rows[f"{measure}_p_value"] = significance.rank_sum(*both)
     rows["first_rounds"], rows["other_rounds"] = (standing.fewest(*of) for of in zip(*counts, strict=True))
-    tests = significance.correct(rows)
-    for measure in significance.MEASURES:
-        rows[f"{measure}_significant"] = rows[f"{measure}_p_corrected"] <= significance.ALPHA
+    p_values = rows[[f"{measure}_p_value" for measure in significance.MEASURES]].to_numpy(dtype=float)
+    corrected = significance.holm(p_values.ravel()).reshape(p_values.shape)
+    rows[[f"{measure}_p_corrected" for measure in significance.MEASURES]] = corrected
+    rows[[f"{measure}_significant" for measure in significance.MEASURES]] = corrected <= significance.ALPHA
+    rows["tests"] = tests = int(np.count_nonzero(~np.isnan(p_values)))
     rows["rounds_needed"] = needed = significance.rounds_needed(tests)
     enough = significance.can_tell(rows["first_rounds"].to_numpy(), rows["other_rounds"].to_numpy(), tests)
     rows["note"] = np.where(enough, "", f"too few rounds: needs {needed} in each run")
@@ -201,12 +198,7 @@ def differences(first: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
 
 
 def changes(
-    first: pd.DataFrame,
-    other: pd.DataFrame,
-    objectives: Sequence[str] = DEFAULT,
-    where: str = "",
-    resamples: int = RESAMPLES,
-    seed: int = 0,
+    first: pd.DataFrame, other: pd.DataFrame, objectives: Sequence[str] = DEFAULT, where: str = ""
 ) -> pd.DataFrame:
     """One row a condition, from the trials of two runs that have valid trials of the same cells.
 
@@ -215,10 +207,7 @@ def changes(
     95 % in one run and at most 5 % in the other (to stay: of at least 95 % in both), and may do so if only the medians
     say it. Raises `UserError` for objectives or a constraint that can't be read.
     """
-    sides = (
-        prepared(trials, objectives, where, resamples, seed + number).draws
-        for number, trials in enumerate((first, other))
-    )
+    sides = (prepared(of, objectives, where, RESAMPLES, seed)[1] for seed, of in enumerate((first, other)))
     return pd.DataFrame([_change(both) for both in zip(*sides, strict=True)], columns=OF_FRONTS)
 
 
@@ -275,17 +264,12 @@ def settings(
         has = f"{listed(missing)} {'have' if len(missing) > 1 else 'has'} no manifest that can be read"
         return [f"{DOUBTFUL}{has}: what else differs is not known"]
     made = partial(comparable.made, models=sorted(models), netems=sorted(networks))
-
-    def recorded(
-        *kinds: Callable[[Mapping[str, Any]], comparable.Facts],
-    ) -> list[tuple[str, comparable.Facts]]:
-        facts = {
-            name: dict(chain.from_iterable(of(each).items() for of in kinds)) for name, each in both.items()
-        }
-        return [(name, comparable.recorded(each)) for name, each in facts.items()]
-
-    measured = recorded(made, comparable.measured, comparable.asked)
-    otherwise = recorded(comparable.chosen, partial(made, exactly=True), comparable.remarks)
+    measured, otherwise = [], []
+    for name, each in both.items():
+        facts = made(each) | comparable.measured(each) | comparable.asked(each)
+        measured.append((name, comparable.recorded(facts)))
+        facts = comparable.chosen(each) | made(each, exactly=True) | comparable.remarks(each)
+        otherwise.append((name, comparable.recorded(facts)))
     doubts, rest = (comparable.differing([facts for _, facts in sides]) for sides in (measured, otherwise))
     silent = listed(name for name, each in both.items() if not comparable.roles(sessions(each)))
     return [
@@ -320,8 +304,7 @@ def _only(cells: pd.DataFrame, one: str, two: str) -> Iterator[str]:
         if left := [str(value) for value in these[column].unique() if value not in known]:
             yield f"{word}{'s' if len(left) > 1 and not word.endswith('flight') else ''} {', '.join(left)}"
         rest = rest[rest[column].isin(known)]
-    there = rest[CONDITION].merge(those[CONDITION].drop_duplicates(), how="left", indicator="there")["there"]
-    is_there = there.eq("both").to_numpy()
+    is_there = _among(rest, those, CONDITION)
     yield from map(condition_title, rest[~is_there].drop_duplicates(CONDITION).to_dict("records"))
     rest = rest[is_there & (rest[one] > 0) & ~(rest[two] > 0)]
     why = np.where(rest[two].notna(), " without a valid trial in the other run", "")
@@ -337,9 +320,9 @@ def _only(cells: pd.DataFrame, one: str, two: str) -> Iterator[str]:
 
 
 def numbers(points: Iterable[str]) -> str:
-    """`3, 5 to 9, 12`; points with several cuts each for itself."""
+    """`3, 5 to 9, 12` of points in the order of their cuts; those with several cuts each for itself."""
     spans: list[list[str]] = []
-    for point in sorted(points, key=cuts):
+    for point in points:
         last = spans[-1][-1] if spans else "+"
         if "+" not in last and point == str(int(last) + 1):
             spans[-1].append(point)
@@ -353,8 +336,6 @@ def _nothing_shared(cells: pd.DataFrame) -> str:
     for column in (name for name in CELL if name not in ("setup", "point")):
         first, other = ([*cells.loc[cells[name].notna(), column].unique()] for name in "AB")
         if not {*first} & {*other}:
-            has = (
-                ", ".join(str(value) for value in side if value != NONE) or NONE for side in (first, other)
-            )
+            has = (", ".join(str(one) for one in side if one != NONE) or NONE for side in (first, other))
             return f"the runs have no {_WORDS.get(column, column)} in common: {' in A, '.join(has)} in B"
     return "the runs have no point in common that has a valid trial in both"

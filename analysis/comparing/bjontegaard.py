@@ -56,14 +56,12 @@ def delta_rate(first: Floats, other: Floats) -> tuple[float, float, float]:
         low = max(float(accuracy[0]) for _, accuracy in curves)
         high = min(float(accuracy[-1]) for _, accuracy in curves)
         if high > low:
-            areas = [
-                float(PchipInterpolator(accuracy, logs).integrate(low, high)) for logs, accuracy in curves
-            ]
+            areas = [PchipInterpolator(accuracy, logs).integrate(low, high) for logs, accuracy in curves]
             return math.expm1((areas[1] - areas[0]) / (high - low)), low, high
     return math.nan, math.nan, math.nan
 
 
-def delta_rates(front: pd.DataFrame, seed: int = 0) -> pd.DataFrame:
+def delta_rates(front: pd.DataFrame) -> pd.DataFrame:
     """One row for each pair of codecs of a model that has curves (`best`, by `family`); columns `COLUMNS`.
 
     The 95 % interval is that of curves whose accuracies are drawn by their numbers of images, as if each point had
@@ -75,20 +73,18 @@ def delta_rates(front: pd.DataFrame, seed: int = 0) -> pd.DataFrame:
     rows = []
     for key, of_model in cells.groupby(GROUP, dropna=False, observed=True):
         figures = of_model[["wire_bytes_per_image", "accuracy", "accuracy_images"]].astype(float)
-        curves = {
-            name: of.to_numpy().T for name, of in figures.groupby(of_model["codec"].astype("str").map(family))
-        }
+        families = of_model["codec"].astype("str").map(family)
+        curves = {name: of.to_numpy().T for name, of in figures.groupby(families)}
         points = {name: len(best(*curve[:2])[0]) for name, curve in curves.items()}
         for first, other in combinations((name for name in curves if points[name] >= LEAST_POINTS), 2):
-            named = {"first": first, "other": other, "accuracy_of": str(of_model["accuracy_of"].iloc[0])}
-            named |= {"first_points": points[first], "other_points": points[other]}
-            rows.append(
-                dict(zip(GROUP, key, strict=True)) | named | _compared([curves[first], curves[other]], seed)
-            )
+            row = dict(zip(GROUP, key, strict=True)) | {"first": first, "other": other}
+            row |= {"first_points": points[first], "other_points": points[other]}
+            row["accuracy_of"] = str(of_model["accuracy_of"].iloc[0])
+            rows.append(row | _compared([curves[first], curves[other]]))
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def _compared(curves: list[Floats], seed: int) -> dict[str, Any]:
+def _compared(curves: list[Floats]) -> dict[str, Any]:
     """The delta rate of two curves (bytes per image, accuracy, of how many images), with its interval or why not."""
     share, low, high = delta_rate(curves[0][:2], curves[1][:2])
     row = {"accuracy_from": low, "accuracy_to": high, "rate_percent": 100 * share, "note": ""}
@@ -99,7 +95,7 @@ def _compared(curves: list[Floats], seed: int) -> dict[str, Any]:
     wire, accuracy, images = np.hstack(curves)
     images = np.where(np.isnan(accuracy), 0, images).astype(np.int64)
     chances, size = np.clip(np.nan_to_num(accuracy), 0, 1), (DRAWN, len(wire))
-    hits = np.random.default_rng(seed).binomial(images, chances, size)
+    hits = np.random.default_rng(0).binomial(images, chances, size)
     shares = np.where(images > 0, hits / np.maximum(images, 1), accuracy)
     of_both = np.split(np.stack([np.broadcast_to(wire, size), shares], axis=1), [curves[0].shape[1]], axis=2)
     drawn = np.array([delta_rate(*each)[0] for each in zip(*of_both, strict=True)])

@@ -120,7 +120,7 @@ def _summed(named: pd.DataFrame, pairs: pd.DataFrame) -> pd.DataFrame:
     values = pd.concat([pairs[["pair", "place", *_VALUES]], of_all, every])
     by_row = values.groupby(["pair", "place"])
     row, rows = by_row.ngroup().to_numpy(), by_row.size().index.to_frame(index=False).join(named, on="pair")
-    tables = {name: significance.padded(values[name].to_numpy(), row, len(rows)) for name in _VALUES}
+    tables = {name: significance.padded(values[name], row, len(rows)) for name in _VALUES}
     rows["point"], is_all = rows["place"].map(dict(enumerate(points))), rows["place"] == last
 
     first_s, level_s = (pd.Series(significance.medians(tables[of])) for of in ("first_latency_s", "level_s"))
@@ -139,9 +139,7 @@ def _summed(named: pd.DataFrame, pairs: pd.DataFrame) -> pd.DataFrame:
     rows["pairs"] = rows["rounds"] = significance.rounds(tables["latency_s"])
     rows["throughput_pairs"], rows["points"] = significance.rounds(tables["throughput_percent"]), 1
     rows["first_faster"], rows["other_faster"] = (sign * rows["latency_difference_s"] > 0 for sign in (1, -1))
-    totals = (
-        rows[~is_all].groupby("pair").agg(_COUNTS).reindex(rows["pair"], fill_value=0).set_axis(rows.index)
-    )
+    totals = rows[~is_all].groupby("pair").agg(_COUNTS).reindex(rows["pair"], fill_value=0).to_numpy()
     rows[[*_COUNTS]] = rows[[*_COUNTS]].mask(is_all, totals).astype(int)
     rows["tested"] = rows.index.isin(level_s[~is_all].dropna().groupby(rows["pair"]).idxmin())
     rows.loc[rows["tested"], "latency_p_value"] = significance.signed_rank(tables["relative"][rows["tested"]])

@@ -17,7 +17,7 @@ from jinja2.environment import TemplateModule
 
 from pareto.analysis.comparing.paired import ALL, SIDES
 from pareto.analysis.fronts.quality import WORDS, codec_name
-from pareto.analysis.naming import condition_title, count, transport, unusual
+from pareto.analysis.naming import condition_title, count, model_title, transport
 from pareto.analysis.runs.points import CONDITION, EAGER, of_role
 from pareto.analysis.statistics import significance
 from pareto.analysis.statistics.samples import interval
@@ -90,12 +90,11 @@ def sides(rows: pd.DataFrame) -> Iterator[str]:
             if engine != base
         ]
         if found:
-            named = [
-                dict(zip(("middle", "low", "high", "engine"), each, strict=True)) for each in sorted(found)
-            ]
+            names = ("middle", "low", "high", "engine")
+            named = [dict(zip(names, each, strict=True)) for each in sorted(found)]
             batch = f"batch size {row['batch_size']}" if row["batch_size"] != 1 else ""
-            parts = (str(row["model"]), batch, *unusual(row, "codec", "engine"), str(row["setup"]))
-            yield _said("engines", subject=", ".join(filter(None, parts)), side=side, base=base, found=named)
+            subject = model_title(row, "codec", "engine", batch=batch)
+            yield _said("engines", subject=subject, side=side, base=base, found=named)
 
 
 def start_up(stages: pd.DataFrame) -> Iterator[str]:
@@ -136,8 +135,7 @@ def conclusions(points: pd.DataFrame, fronts: pd.DataFrame) -> Iterator[str]:
             known, sure = rows[rows[column].notna()], rows.loc[rows[f"{measure}_significant"], column]
             counts = {less: (sure < 0).sum(), more: (sure > 0).sum()}
             ways = [f"{way} at {number}" for way, number in counts.items() if number]
-            medians.append(
-                (what, known[column].median(), share, len(known), ways, known["note"].eq("").any())
-            )
+            told = known["note"].eq("").any()
+            medians.append((what, known[column].median(), share, len(known), ways, told))
         few, front = rows["note"].ne("").sum(), of_fronts.get(key, {})
         yield _said("runs", row=rows.iloc[0].to_dict(), medians=medians, few=few, front=front)

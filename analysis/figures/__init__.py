@@ -190,4 +190,4 @@ def example(slower: float = 1, codecs: Sequence[str] = ("none",)) -> pd.DataFram
         payload_bytes=sent, wire_bytes=sent / place, agreement=1 - 0.01 * (place - 1), agreement_images=1000.0,
         output_error=0.02 * (place - 1),
     )  # fmt: skip
-    return front_of(made, resamples=100)
+    return front_of(made)

@@ -23,8 +23,9 @@ from pareto.analysis.runs.points import AT_WORK, CELL, NO_CODEC, NONE, each_once
 from pareto.analysis.runs.requests import QUANTILES, latencies_s, request_files
 from pareto.analysis.runs.standing import stands
 from pareto.analysis.schema import cell_name
-from pareto.analysis.statistics.samples import Floats, needed
+from pareto.analysis.statistics.samples import Floats
 from pareto.protocol.errors import UserError
+from pareto.sweep.load import NEEDED
 
 ALONE, LOADED = "one in flight", "under load"
 STEPS = 200
@@ -130,7 +131,7 @@ def tail_data(chosen: pd.DataFrame, trials: pd.DataFrame, runs: Sequence[Path]) 
 def _corners(latencies: Floats) -> pd.DataFrame:
     """Even steps of the logarithm of the share, and the quantiles that can be stated."""
     shares = np.geomspace(1, max(1 / len(latencies), LEAST_SHARE), min(STEPS, len(latencies)))
-    stated = {1 - q: f"p{100 * q:g}" for q in QUANTILES.values() if len(latencies) >= needed(q)}
+    stated = {1 - q: f"p{100 * q:g}" for q in QUANTILES.values() if len(latencies) >= NEEDED[q]}
     every = np.sort(np.unique([*shares, *stated]))[::-1]
     slower = {"share_slower": every, "latency_s": np.quantile(latencies, 1 - every)}
     return pd.DataFrame(slower | {"percentile": [stated.get(share, "") for share in every]})

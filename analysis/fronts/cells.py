@@ -1,4 +1,4 @@
-"""Trials to cells: medians over rounds, their ranges and intervals."""
+"""Trials to cells: medians over rounds, their ranges and intervals; and the cells that a search struck off."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ from pareto.analysis.runs.points import (
     AT_WORK,
     CELL,
     CONDITION,
+    MEASURED,
     NO_CODEC,
+    NONE,
     ROUND,
     SETTLED,
     STANDS_FOR,
     TRIAL,
+    is_struck,
     order,
+    pooled,
     sorted_cells,
 )
 from pareto.analysis.runs.standing import fewest, stands
@@ -29,9 +33,8 @@ MEDIANS = [
     *("edge_s", "encode_s", "decode_s", "serialize_s", "network_s", "middle_s", "server_s"),
     *("payload_bytes", "wire_bytes", "edge_rss_bytes", "edge_peak_rss_bytes", "goodput_ips"),
 ]
-ENERGIES, ACTIVES = (
-    [f"{device}_{which}" for device in energy.DEVICES] for which in (energy.WHOLE, energy.ACTIVE)
-)
+ENERGIES = [f"{device}_{energy.WHOLE}" for device in energy.DEVICES]
+ACTIVES = [f"{device}_{energy.ACTIVE}" for device in energy.DEVICES]
 WIRE = "wire_bytes_per_image"
 SUSTAINED = "sustained_ips"
 OF_CELL = (quality.LEVEL, WIRE, SUSTAINED)
@@ -56,6 +59,17 @@ BOUNDS = {"latency_bound_s": "latency_s", "throughput_bound_ips": "throughput_ip
 SPREADS = {"latency_s": "latency_{}_s", "throughput_ips": "throughput_{}_ips"}
 """Figures with a range, an interval and outliers, and the pattern of the columns of range and interval."""
 ENDS = ["least", "most", "low", "high"]
+OF_TRIALS = [
+    *(*CELL, AT_WORK, "point_order", "point_name", "rounds", "excluded", "trials", "left_out"),
+    *(*MEDIANS, *STEPS, "top1", "top1_images", *quality.COLUMNS, WIRE, SUSTAINED, *EFFICIENCIES),
+    *(name.format(end) for name in SPREADS.values() for end in ENDS),
+    "outliers",
+]
+OF_ENERGY = [*ENERGIES, *ACTIVES, energy.WHOLE, energy.ACTIVE, "energy_of"]
+"""The columns of `cells`, those of energies apart."""
+STRUCK_BOUNDS = {"least_latency_s": "latency_s", "most_throughput_ips": "throughput_ips"}
+"""Columns beside the front: the bound of a cell without a trial."""
+_COUNTS = ("rounds", "excluded", "trials", "left_out")
 
 
 def cells(trials: pd.DataFrame) -> pd.DataFrame:
@@ -81,8 +95,8 @@ def cells(trials: pd.DataFrame) -> pd.DataFrame:
     both = ok[[*SPREADS]].count().reindex(rows.index, fill_value=0)
     rows["rounds"] = fewest(*both.to_numpy().T)
     rows["excluded"] = np.bincount(number, minlength=len(rows)) - rows["rounds"]
-    pooled = trials.reindex(columns=["controls", "controls_valid"])
-    made, valid = pooled["controls"].fillna(1), pooled["controls_valid"].fillna(stands(trials).astype(float))
+    counts = trials.reindex(columns=["controls", "controls_valid"])
+    made, valid = counts["controls"].fillna(1), counts["controls_valid"].fillna(stands(trials).astype(float))
     rows["trials"] = made.groupby(number).sum().astype(int)
     rows["left_out"] = rows["trials"] - valid.groupby(number).sum().astype(int)
     rows = rows.join(ok[_MEDIANS].median()).join(ok[_IMAGES].max())
@@ -101,15 +115,11 @@ def cells(trials: pd.DataFrame) -> pd.DataFrame:
     found = load.sustained(trials).reindex(columns=[*CELL, SUSTAINED])
     rows[SUSTAINED] = rows[CELL].merge(found, how="left")[SUSTAINED] if len(found) else np.nan
     rows = _with_spreads(quality.with_quality(rows), figures, of_ok)
-    energy_of = np.full(len(rows), "", dtype=object)
-    energy_j, active_j = np.full((2, len(rows)), np.nan)
-    for members in rows.groupby(CONDITION, dropna=False, observed=True).indices.values():
-        of_condition = rows.iloc[members]
-        devices, energy_j[members] = energy.counted(of_condition)
-        energy_of[members] = devices
-        active_j[members] = energy.charged(devices, of_condition, of_condition, energy.ACTIVE)
-    rows["energy_of"] = pd.Series(energy_of, dtype="str")
-    rows[energy.WHOLE], rows[energy.ACTIVE] = energy_j, active_j
+    rows["energy_of"], rows[energy.WHOLE], rows[energy.ACTIVE] = "", np.nan, np.nan
+    for _, of in rows.groupby(CONDITION, dropna=False, observed=True):
+        devices, rows.loc[of.index, energy.WHOLE] = energy.counted(of)
+        rows.loc[of.index, "energy_of"] = devices
+        rows.loc[of.index, energy.ACTIVE] = energy.charged(devices, of, of, energy.ACTIVE)
     for column, (above, below) in EFFICIENCIES.items():
         rows[column] = rows[above] / rows[below]
     return sorted_cells(rows)
@@ -140,3 +150,30 @@ def _with_spreads(rows: pd.DataFrame, figures: pd.DataFrame, number: Ints) -> pd
             outlying[members] |= flagged(values[members])
     outliers = pd.Series(outlying).groupby(number).sum().where(rows["rounds"] >= LEAST_VALUES)
     return rows.assign(outliers=outliers)
+
+
+def with_struck(front: pd.DataFrame, trials: pd.DataFrame, struck_off: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a front, and one for each cell that was struck off: on no front, with what was measured of it.
+
+    Further columns: `SETTLED`, and `STRUCK_BOUNDS` of cells without a trial. A cell that another run has measured keeps
+    its row. As it is where nothing was struck off.
+    """
+    if struck_off.empty:
+        return front
+    bounds = struck_off["how"].eq("physics")
+    named = struck_off.assign(
+        backend=struck_off["backend"].where(struck_off["payload_bytes"] > 0, NONE),
+        **{SETTLED: struck_off["how"]},
+        **{column: struck_off[of].where(bounds) for column, of in STRUCK_BOUNDS.items()},
+    ).drop_duplicates(CELL)[[*CELL, "point_name", SETTLED, *STRUCK_BOUNDS]]
+    measured = cells(pooled(trials[is_struck(trials)])).drop(columns="point_name")
+    rows = named.merge(measured, on=CELL, how="left")
+    rows = rows.merge(front[CELL], on=CELL, how="left", indicator="there").query("there == 'left_only'")
+    rows = rows.reindex(columns=[*front, SETTLED, *STRUCK_BOUNDS]).assign(feasible=True)
+    for name, dtype in front.dtypes.items():
+        empty = 0 if name in _COUNTS else {"bool": False, "str": ""}.get(str(dtype))
+        if empty is not None:
+            rows[name] = rows[name].astype(object).where(rows[name].notna(), empty).astype(dtype)
+    both = pd.concat([front.assign(**{SETTLED: MEASURED}), rows], ignore_index=True)
+    both["point_order"] = order(both["point"])
+    return sorted_cells(both)[[*front.columns, SETTLED, *STRUCK_BOUNDS]]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -38,8 +38,6 @@ from pareto.analysis.statistics.noise import floor_of, floors, spread_of
 from pareto.analysis.statistics.samples import Bools, Floats, Ints
 
 RESAMPLES = 2000
-TRUTHS = 1000
-"""Draws that probabilities are made of: their standard error is 1.6 % or less."""
 ALL = "all"
 """Stands for all backends together, in the place of one."""
 DRAWN_ROUNDS, LEAST_RESAMPLES = 60_000, 400
@@ -136,11 +134,11 @@ class Draws:
         """Draws of what the objectives may be in truth (`analysis.statistics.posterior`); None with too few rounds."""
         points = self.rows["point"].to_numpy(dtype=object)
         measured = self.measured(self.columns)
-        truths = posterior.draws(measured, points, self.floor, count=TRUTHS, seed=self.seed)
+        truths = posterior.draws(measured, points, self.floor, seed=self.seed)
         if truths is None:
             return None
         limited = {
-            name: posterior.alone(self._figures(self.rounds, name), TRUTHS, self.seed + number)
+            name: posterior.alone(self._figures(self.rounds, name), self.seed + number)
             for number, name in enumerate(self._limited)
         }
         holds = np.broadcast_to(self._holds(limited), truths.values.shape[:2])
@@ -183,15 +181,6 @@ class Draws:
         return of[column]
 
 
-class Prepared(NamedTuple):
-    """Trials as their cells (`analysis.fronts.cells.cells`, with `feasible`), and the draws of one condition after
-    another that has a valid trial.
-    """
-
-    rows: pd.DataFrame
-    draws: Iterator[Draws]
-
-
 def prepared(
     trials: pd.DataFrame,
     objectives: Sequence[str],
@@ -200,8 +189,9 @@ def prepared(
     seed: int = 0,
     *,
     over_codecs: bool = False,
-) -> Prepared:
-    """The cells of trials and the draws of each condition, by the names of objectives and the text of a constraint.
+) -> tuple[pd.DataFrame, Iterator[Draws]]:
+    """The cells of trials (`analysis.fronts.cells.cells`, with `feasible`), and the draws of each condition that has a
+    valid trial, by the names of objectives and the text of a constraint.
 
     over_codecs: the cells of all codecs compete, and a point where nothing crosses, which has none, is one cell.
     Without it each codec is a condition of its own, and such a point is one of its cells. resamples: of many rounds
@@ -224,14 +214,13 @@ def prepared(
     parts = _parts(*columns, *constraint.columns, *(ON_ENERGY_FRONT if len(searches) else ()))
     # Columns first, rows then: the other way round, all that is measured would be copied.
     needed = [*CONDITION, "backend", "point", *ROUND, *parts]
-    ok = trials.reindex(columns=needed)[stands(trials).to_numpy()].groupby(
-        condition, dropna=False, observed=True
-    )
+    ok = trials.reindex(columns=needed)[stands(trials).to_numpy()]
+    by_condition = ok.groupby(condition, dropna=False, observed=True)
     of_searches = set(searches.itertuples(index=False, name=None))
 
     def of_condition(key: tuple[Any, ...], members: pd.DataFrame) -> Draws:
         places = members[_OF_CONDITION].assign(place=range(len(members)))
-        own = ok.get_group(key).merge(places, on=_OF_CONDITION)
+        own = by_condition.get_group(key).merge(places, on=_OF_CONDITION)
         number = round_of(own).to_numpy()
         rounds = np.full((len(parts), number.max() + 1, len(members)), np.nan)
         rounds[:, number, own["place"]] = own[parts].to_numpy(dtype=float).T
@@ -242,7 +231,7 @@ def prepared(
         return Draws(members, wanted, constraint, of, origin, noise, is_search, resamples, seed)
 
     measured = rows[rows["rounds"] > 0].groupby(condition, dropna=False, observed=True)
-    return Prepared(rows, (of_condition(key, members) for key, members in measured))
+    return rows, (of_condition(key, members) for key, members in measured)
 
 
 def _parts(*columns: str) -> list[str]:

@@ -56,9 +56,7 @@ def charged(
     """
     if not devices:
         return np.full_like(energy_j[f"{EDGE}_{which}"], np.nan)
-    shares = [
-        np.where(_used(device, cells), energy_j[f"{device}_{which}"], 0.0) for device in devices.split(" + ")
-    ]
+    shares = [np.where(_used(of, cells), energy_j[f"{of}_{which}"], 0.0) for of in devices.split(" + ")]
     if which == ACTIVE:
         shares = [np.maximum(share, 0.0) for share in shares]
     return np.asarray(sum(shares[1:], start=shares[0]))

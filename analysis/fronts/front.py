@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from pareto.analysis.fronts import energy, indicators, quality, shared_rounds
-from pareto.analysis.fronts.cells import (
-    ACTIVES,
-    EFFICIENCIES,
-    ENDS,
-    ENERGIES,
-    MEDIANS,
-    OF_CELL,
-    SPREADS,
-    STEPS,
-    SUSTAINED,
-    WIRE,
-)
-from pareto.analysis.fronts.draws import ALL, RESAMPLES, Draws, prepared
+from pareto.analysis.fronts.cells import OF_CELL, OF_ENERGY, OF_TRIALS, SPREADS
+from pareto.analysis.fronts.draws import ALL, Draws, prepared
 from pareto.analysis.fronts.indicators import nondominated_in_each
 from pareto.analysis.fronts.objectives import ACCURACY, DEFAULT, Objective, chosen
 from pareto.analysis.fronts.where import Where
 from pareto.analysis.naming import cell_names
-from pareto.analysis.runs.points import AT_WORK, BUT_CODEC, CELL, CONDITION, NONE
+from pareto.analysis.runs.points import AT_WORK, BUT_CODEC, CELL, NONE
 from pareto.analysis.statistics.posterior import FAIR_CHANCE
 from pareto.analysis.statistics.samples import LEAST_VALUES, OUTSIDE, Bools, Floats, Ints
 
@@ -45,40 +33,13 @@ OF_FRONT = [
     *("feasible", "on_backend_front", "on_front", "on_fronts_of"),
     *("probability", "probability_all", "ties", *_OVER_CODECS),
 ]
-COLUMNS = [
-    *CONDITION,
-    *("backend", "point"),
-    AT_WORK,
-    *("point_order", "point_name", "rounds", "excluded", "trials", "left_out"),
-    *MEDIANS,
-    *STEPS,
-    *("top1", "top1_images", *quality.COLUMNS, WIRE, SUSTAINED, *EFFICIENCIES),
-    *(name.format(end) for name in SPREADS.values() for end in ENDS),
-    "outliers",
-    *OF_FRONT,
-    *ENERGIES,
-    *ACTIVES,
-    *(energy.WHOLE, energy.ACTIVE, "energy_of", "on_energy_front"),
-]
+COLUMNS = [*OF_TRIALS, *OF_FRONT, *OF_ENERGY, "on_energy_front"]
 KEPT = [*CELL, "point_order", "point_name", "rounds", *SPREADS, *OF_FRONT]
 """The columns of front.csv that are there even if they hold nothing."""
 
 
-@dataclass(frozen=True)
-class Fronts:
-    """Frames as from the functions `front`, `hypervolumes` and `attainment` of this package."""
-
-    front: pd.DataFrame
-    hypervolumes: pd.DataFrame
-    attainment: pd.DataFrame
-
-
 def front(
-    trials: pd.DataFrame,
-    objectives: Sequence[str] = DEFAULT,
-    where: str = "",
-    resamples: int = RESAMPLES,
-    seed: int = 0,
+    trials: pd.DataFrame, objectives: Sequence[str] = DEFAULT, where: str = "", seed: int = 0
 ) -> pd.DataFrame:
     """One row per cell (`CONDITION`, backend, point), sorted by them, points by their cuts; columns `COLUMNS`, which
     results/README.md describes under front.csv.
@@ -87,31 +48,31 @@ def front(
     A cell without a figure that can be trusted has `rounds` 0 and is on no front. Energies of middle hosts are known if
     the trials have them (`analysis.fronts.energy.with_middle`). objectives: names of `analysis.fronts.objectives`;
     where: as `analysis.fronts.where.Where` reads it. The same trials and `seed` give the same result, whatever other
-    conditions are there; resamples decide nothing of it. Raises `UserError` for what can't be read.
+    conditions are there. Raises `UserError` for what can't be read.
     """
-    ready = prepared(trials, objectives, where, resamples, seed)
-    return _with_codecs(_joined(ready.rows, map(_judged, ready.draws)), trials, objectives, where, seed)
+    rows, draws = prepared(trials, objectives, where, seed=seed)
+    return _with_codecs(_joined(rows, map(_judged, draws)), trials, objectives, where, seed)
 
 
 def fronts(
     trials: pd.DataFrame, objectives: Sequence[str] = DEFAULT, where: str = "", seed: int = 0
-) -> Fronts:
-    """The frames of the three functions with their defaults, from the same cells and resamples, one condition's at a
-    time. The attainment is always that of latency and throughput. Raises `UserError` as the three do.
+) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """The frames of `front`, `hypervolumes` and `attainment` with their defaults, from the same cells, one condition
+    after another. The attainment is always that of latency and throughput. Raises `UserError` as the three do.
     """
-    ready = prepared(trials, objectives, where, seed=seed)
+    rows, draws = prepared(trials, objectives, where, seed=seed)
     is_plane = tuple(objectives) == DEFAULT
     judged: list[pd.DataFrame] = []
     volumes: list[dict[str, Any]] = []
     corners: list[pd.DataFrame] = []
-    for drawn in ready.draws:
+    for drawn in draws:
         judged.append(_judged(drawn))
         volumes += indicators.hypervolume_rows(drawn, {})
         corners += indicators.attainment_rows(drawn) if is_plane else []
     if not is_plane:
         attainment = indicators.attainment(trials, where=where, seed=seed)
-    return Fronts(
-        _with_codecs(_joined(ready.rows, judged), trials, objectives, where, seed),
+    return (
+        _with_codecs(_joined(rows, judged), trials, objectives, where, seed),
         indicators.hypervolume_frame(volumes, objectives),
         indicators.attainment_frame(corners) if is_plane else attainment,
     )
@@ -135,10 +96,10 @@ def _with_codecs(
     several = counts[(counts > 1).all(axis=1)].reset_index()[BUT_CODEC]
     if len(several):
         mine = trials.merge(several, on=BUT_CODEC)
-        ready = prepared(mine, over_codecs(objectives, where), where, seed=seed, over_codecs=True)
+        rows, draws = prepared(mine, over_codecs(objectives, where), where, seed=seed, over_codecs=True)
         # A cell that stands for several codecs is a row of each of them here, and one row there.
         key = [*BUT_CODEC, "backend", "point", AT_WORK]
-        of_all = _joined(ready.rows, map(_judged, ready.draws))[[*key, *_OVER_CODECS.values()]]
+        of_all = _joined(rows, map(_judged, draws))[[*key, *_OVER_CODECS.values()]]
         of_all = made[key].merge(of_all, how="left", on=key)
         there = of_all["on_front"].notna().to_numpy()
         for name, own in _OVER_CODECS.items():
@@ -198,8 +159,7 @@ def _on_front(drawn: Draws, members: Ints, objectives: Sequence[Objective]) -> B
 
 
 def probabilities(draws: Draws) -> tuple[Floats, Floats]:
-    """The probability of each cell to be on its backend's front, and on that of all backends; the same where nothing
-    crosses.
+    """The probability of each cell to be on its backend's front, and on that of all; the same where nothing crosses.
 
     It is the share of draws of what the figures may be in truth (`analysis.statistics.posterior`) in which no point
     dominates it. NaN for a cell with fewer than `MIN_ROUNDS` rounds, or without a figure in one of the objectives; and

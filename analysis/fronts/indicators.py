@@ -32,16 +32,11 @@ def nondominated(*figures: Floats, maximise: Sequence[bool] = (False, True)) -> 
     A point dominates another if it is no worse in every objective and better in at least one; so points with
     equal figures are on the front together. A point with NaN in any is on no front.
     """
-    points = np.column_stack(figures)
-    on_front = np.zeros(len(points), dtype=bool)
-    # moocore takes NaN for better than anything: such rows must never reach it.
-    measured = ~np.isnan(points).any(axis=1)
-    on_front[measured] = moocore.is_nondominated(points[measured], maximise=list(maximise), keep_weakly=True)
-    return on_front
+    return np.asarray(nondominated_in_each(np.column_stack(figures)[None], maximise)[0])
 
 
 def nondominated_in_each(sets: Floats, maximise: Sequence[bool]) -> Bools:
-    """The same for many sets of the same points: sets x points x objectives to sets x points, ten times as fast."""
+    """The same for many sets of the same points: sets x points x objectives to sets x points."""
     losses = np.where(np.asarray(maximise), -sets, sets)
     # Most points are dominated by one of a few in every set. They are on no front, and what they dominate one of these
     # few dominates, too: the others alone are compared with each other.
@@ -124,11 +119,11 @@ def hypervolumes(
     is empty with fewer than 6 rounds: `rounds` is the fewest that a point has that is on the front in at least 5 % of
     the resamples. Raises `UserError`.
     """
-    ready, given = prepared(trials, objectives, where, resamples, seed), dict(reference or {})
+    (_, draws), given = prepared(trials, objectives, where, resamples, seed), dict(reference or {})
     for name in given:
         if name not in objectives:
             raise UserError(f"reference: {name!r} is not one of the objectives {', '.join(objectives)}")
-    rows = (row for drawn in ready.draws for row in hypervolume_rows(drawn, given))
+    rows = (row for drawn in draws for row in hypervolume_rows(drawn, given))
     return hypervolume_frame(rows, objectives)
 
 
@@ -197,8 +192,8 @@ def attainment(
     attainment function: Grunert da Fonseca, Fonseca & Hall, EMO 2001). No rows for a group where a point that may be on
     its front (in 5 % of the resamples) has fewer than 6 rounds, or where none is feasible. Raises `UserError`.
     """
-    ready = prepared(trials, DEFAULT, where, resamples, seed)
-    return attainment_frame(rows for drawn in ready.draws for rows in attainment_rows(drawn, resamples))
+    _, draws = prepared(trials, DEFAULT, where, resamples, seed)
+    return attainment_frame(rows for drawn in draws for rows in attainment_rows(drawn, resamples))
 
 
 def attainment_rows(drawn: Draws, most: int = BAND_RESAMPLES) -> Iterator[pd.DataFrame]:

@@ -14,7 +14,7 @@ from pareto.analysis.runs.points import CELL, CONDITION, NONE, nothing_crosses, 
 from pareto.analysis.runs.requests import load_latencies_s, request_files
 from pareto.analysis.schema import USUAL, cell_name
 from pareto.analysis.statistics.doubt import Doubt
-from pareto.analysis.statistics.samples import Floats, needed
+from pareto.analysis.statistics.samples import Floats
 from pareto.remote.link.units import digits_of, percent
 from pareto.sweep import load
 from pareto.sweep.load import NO, OPEN, UNSTABLE, YES
@@ -37,6 +37,7 @@ NEEDED = [
     *("load_requests", "missed_requests", "independent_requests"),
 ]
 """The columns of trials by which the highest rates are known."""
+_BY = [*CONDITION, "slo"]
 SUSTAINED = [*CELL, "slo", "point_name", "sustained_ips", "refused_ips", "closed_ips", "rounds"]
 
 
@@ -67,8 +68,9 @@ def loads(trials: pd.DataFrame, folders: Sequence[Path] = ()) -> pd.DataFrame:
     rows = by[MEDIANS].median().join(by[SUMS].sum()).join(by["point_name"].first()).reset_index()
     each_s = [np.concatenate([*map(load_latencies_s, of.dropna()), []]) for _, of in by["file"]]
     for name, q in QUANTILES.items():
-        found = np.array([quantile_of(latencies_s, q) for latencies_s in each_s])
-        rows[name] = np.where(np.isfinite(found), found, np.nan)
+        # One of the values, so that none is made of a request that was dropped.
+        made = [np.quantile(of, q, method="higher") if len(of) >= load.NEEDED[q] else np.nan for of in each_s]
+        rows[name] = np.where(np.isfinite(made), made, np.nan)
     grew = 2 * rows["unstable_rounds"] > rows["rounds"]
     rows = sorted_cells(_judged(rows, grew).reindex(columns=COLUMNS))
     # The loads of what is the same but for them by their rates: as texts 5/s would come after 15/s.
@@ -134,12 +136,6 @@ def _judged(rows: pd.DataFrame, grew: pd.Series) -> pd.DataFrame:
     return rows.assign(missed_share=share, missed_low=low, missed_high=high, holds=holds)
 
 
-def quantile_of(latencies_s: Floats, q: float) -> float:
-    """The q-quantile, which is one of the values; NaN where they are too few to state it."""
-    few = len(latencies_s) < needed(q)
-    return np.nan if few else float(np.quantile(latencies_s, q, method="higher"))
-
-
 def share_ends(share: Floats, number: Floats) -> tuple[Floats, Floats]:
     """The lower and the upper end of a share of so many independent requests, each with a confidence of `SURE`."""
     from scipy.special import betaincinv
@@ -153,41 +149,34 @@ def share_ends(share: Floats, number: Floats) -> tuple[Floats, Floats]:
 
 def sentences(rows: pd.DataFrame) -> Iterator[str]:
     """A line for each condition with an SLO: at which points it holds, and how many the requests leave open."""
-    for key, of in rows[rows["holds"] != ""].groupby(
-        [*CONDITION, "slo"], dropna=False, observed=True, sort=False
-    ):
-        title, holding = condition_title(dict(zip(CONDITION, key, strict=False))), of[of["holds"] == YES]
+    for (*_, slo), of in rows[rows["holds"] != ""].groupby(_BY, dropna=False, observed=True, sort=False):
+        points, holding = count(len(of), "point"), of[of["holds"] == YES].sort_values("load_latency_s")
         if len(holding):
-            best = holding.sort_values("load_latency_s")
-            where = some([naming.cell_name(row) for row in best.to_dict("records")])
-            text = f"{key[-1]} holds at {where}, of {count(len(of), 'point')}"
+            where = some([naming.cell_name(row) for row in holding.to_dict("records")])
+            text = f"{slo} holds at {where}, of {points}"
         else:
             least = of.loc[of["missed_share"].idxmin()]
             missed = f"fewest miss at {naming.cell_name(least)}, {percent(least['missed_share'])}"
-            text = f"{key[-1]} is sure to hold at none of {count(len(of), 'point')}; {missed}"
-        left = int(of["holds"].eq(OPEN).sum())
-        text += (
-            f"; at {count(left, 'point')} the requests do not tell: more rounds (--trials), or --phase"
-            if left
-            else ""
-        )
-        yield f"{title}: {text}"
+            text = f"{slo} is sure to hold at none of {points}; {missed}"
+        if left := int(of["holds"].eq(OPEN).sum()):
+            text += (
+                f"; at {count(left, 'point')} the requests do not tell: more rounds (--trials), or --phase"
+            )
+        yield f"{condition_title(of.iloc[0])}: {text}"
 
 
 def rate_sentences(rows: pd.DataFrame) -> Iterator[str]:
     """A line for each condition whose highest rates were looked for: the highest of all, and where."""
-    for key, of in rows.groupby([*CONDITION, "slo"], dropna=False, observed=True, sort=False):
-        title = condition_title(dict(zip(CONDITION, key, strict=False)))
-        best = of.loc[of["sustained_ips"].idxmax()]
-        if not best["sustained_ips"]:
-            yield f"{title}: {key[-1]} holds at no rate that was tried, at none of {count(len(of), 'point')}"
-            continue
-        refused, where = (
-            best["refused_ips"],
-            f"{naming.cell_name(best)}, the most of {count(len(of), 'point')}",
-        )
-        then = f"not at {digits_of(refused, 3)}" if pd.notna(refused) else "and none was refused"
-        yield f"{title}: {key[-1]} holds up to {digits_of(best['sustained_ips'], 3)} images/s, {then}, at {where}"
+    for (*_, slo), of in rows.groupby(_BY, dropna=False, observed=True, sort=False):
+        best, points = of.loc[of["sustained_ips"].idxmax()], count(len(of), "point")
+        text = f"{condition_title(best)}: {slo} holds"
+        if best["sustained_ips"]:
+            refused, most = best["refused_ips"], digits_of(best["sustained_ips"], 3)
+            then = f"not at {digits_of(refused, 3)}" if pd.notna(refused) else "and none was refused"
+            where = f"{naming.cell_name(best)}, the most of {points}"
+            yield f"{text} up to {most} images/s, {then}, at {where}"
+        else:
+            yield f"{text} at no rate that was tried, at none of {points}"
 
 
 def doubts(trials: pd.DataFrame) -> Iterator[Doubt]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pareto.analysis.naming import NONE, unusual
+from pareto.analysis.naming import NONE, model_title
 from pareto.analysis.runs.manifest import within
 from pareto.analysis.runs.points import AT_WORK
 from pareto.analysis.statistics.samples import share_interval, shares_differ
@@ -188,10 +188,8 @@ def of_engines(front: pd.DataFrame) -> Iterator[str]:
 
 
 def _titled(rows: pd.DataFrame, front: pd.DataFrame) -> str:
-    first = rows.iloc[0]
-    batch = f"batch size {first['batch_size']}" if front["batch_size"].nunique() > 1 else ""
-    factors = unusual(first, "codec", "in_flight_asked")
-    return ", ".join(filter(None, [str(first["model"]), batch, *factors, str(first["setup"])]))
+    batch = f"batch size {rows['batch_size'].iloc[0]}" if front["batch_size"].nunique() > 1 else ""
+    return model_title(rows.iloc[0], "codec", "in_flight_asked", batch=batch)
 
 
 def _cost(rows: pd.DataFrame, plain: pd.DataFrame) -> str:

@@ -75,8 +75,7 @@ class Where:
 
     @classmethod
     def parse(cls, text: str) -> Where:
-        """The constraint in a text: comparisons of a column with a number, another column or a text, joined by `and`,
-        `or`, `not` and parentheses.
+        """The constraint in a text: comparisons of columns with numbers, columns or texts, with and, or, not and ().
 
         Numbers are in the column's unit, or carry one: `50ms`, `300kib`, `70%`. A text is compared for equality only:
         `point == "3+7"`. Raises `UserError` for whatever it can't read.
@@ -104,8 +103,7 @@ class Where:
     def holds(self, frame: pd.DataFrame) -> pd.Series:
         """Mask of the rows that satisfy it; none without a figure that decides: not measured is not fulfilled.
 
-        A row without a backend, as nothing crosses there, satisfies what is asked of any. Raises `UserError` if the
-        frame lacks a column.
+        A row of no backend satisfies what is asked of any. Raises `UserError` for a column that the frame lacks.
         """
         for name in sorted(self.columns - set(frame)):
             near = get_close_matches(name, frame, n=1)
@@ -139,13 +137,12 @@ class Where:
             return np.ones((), dtype=bool)
         shape = np.broadcast_shapes(*(values.shape for values in columns.values()))
         flat = {name: np.broadcast_to(values, shape).ravel() for name, values in columns.items()}
-        holds, backend = np.zeros(int(np.prod(shape)), dtype=bool), flat.get("backend")
+        holds = np.zeros(int(np.prod(shape)), dtype=bool)
+        backend = flat.get("backend", np.empty(0)).astype(str)
         # Where nothing crosses there is no backend: whichever is named, or another one, may be meant.
         for name in {each.text for each in self.comparisons if each.column == "backend"} | {"any other"}:
-            if backend is not None:
-                flat["backend"] = np.where(backend.astype(str) == NONE, name, backend.astype(str)).astype(
-                    object
-                )
+            if "backend" in flat:
+                flat["backend"] = np.where(backend == NONE, name, backend).astype(object)
             holds |= self._result(flat).fillna(False).to_numpy(dtype=bool)
         return holds.reshape(shape)
 

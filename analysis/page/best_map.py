@@ -18,7 +18,7 @@ from pareto.analysis.findings import Findings
 from pareto.analysis.naming import cell_name
 from pareto.analysis.runs.points import NONE
 from pareto.analysis.statistics.samples import Bools, Floats
-from pareto.analysis.wording import order
+from pareto.analysis.wording import forms
 from pareto.protocol.errors import UserError
 from pareto.remote.link.units import duration, percent, rate
 
@@ -82,7 +82,7 @@ def _map(predictor: Predictor, validation: Validation, winners: pd.DataFrame) ->
         least = [_figure(objective, cost) for cost in costs.ravel()]
         data[objective] = {
             "best": best_of.tolist(),
-            "orders": [order(cell) for cell in cells.assign(payload_bytes=sent).to_dict("records")],
+            "orders": [forms(cell)["order"] for cell in cells.assign(payload_bytes=sent).to_dict("records")],
             "cost": [text.removesuffix(" images/s") for text in least],
             "note": (close + 2 * ~inside).ravel().tolist(),
         }

@@ -54,7 +54,7 @@ def request_latencies(runs: Runs, trials: pd.DataFrame | None = None) -> pd.Data
 
     - trials: how many those are; without_requests: of these, how many have no file.
     - requests: how many. latency_p50_s, ..., latency_p99_s: empty where they are too few to state that quantile
-      (`analysis.statistics.samples.needed`: 11, 64, 130, 662). slowest_s: the longest of all.
+      (`sweep.load.NEEDED`: 11, 64, 130, 662). slowest_s: the longest of all.
     - slow: how many are far above the others (`analysis.statistics.samples.flagged`). They count everywhere else too.
 
     The latencies of one cell are held at a time. Raises `UserError` for what is no run or cannot be read.

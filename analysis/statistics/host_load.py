@@ -91,10 +91,8 @@ def on_one_core(manifests: Sequence[Mapping[str, Any]]) -> Iterator[Doubt]:
 
 
 def beyond(front: pd.DataFrame, manifests: Sequence[Mapping[str, Any]]) -> Iterator[Doubt]:
-    """A doubt if points of a front take much longer than their bounds over links that neither vary nor lose anything.
-
-    There stages and links leave nothing else to wait for: something between them takes the time, such as a host that is
-    slow to answer.
+    """A doubt if points of a front take much longer than their bounds over links that neither vary nor lose anything:
+    something between stages and links takes the time, such as a host that is slow to answer.
     """
 
     def varies(manifest: Mapping[str, Any], profile: str) -> bool:
@@ -138,11 +136,9 @@ def full_cores(trials: pd.DataFrame, *, shared: bool) -> Iterator[str]:
     held = cells[cells["full"] > 0.5]
     if len(held):
         worst = held.loc[held["reached"].idxmin()]
-        why = (
-            "which carry the link and all senders as well"
-            if shared
-            else "which have more to do than the stages"
-        )
+        why = "which have more to do than the stages"
+        if shared:
+            why = "which carry the link and all senders as well"
         if (held["strangers"] > TAKEN).any():
             why = "of which programs that are none of this run's took a part"
         yield (

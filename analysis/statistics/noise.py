@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from pareto.analysis.naming import count, transport, unusual
+from pareto.analysis.naming import count, model_title, transport
 from pareto.analysis.runs.points import CELL, CONDITION, ROUND, round_of
 from pareto.analysis.runs.requests import request_files, spread_within
 from pareto.analysis.runs.standing import stands
@@ -121,13 +121,12 @@ def floor_sentences(known: Floors) -> Iterator[str]:
                 f"{each}: identical treatments differ by this much beyond what their rounds explain {again}; every "
                 "probability includes it, and no difference that it can explain is called significant"
             )
-        yield f"noise floor of {_titled(key)}: {said}"
+        title = model_title(dict(zip(OF, key, strict=True)))
+        yield f"noise floor of {title}: {said}"
 
 
 class Level(NamedTuple):
-    """`variance`: of the logarithm of a request's latency, between the units of this level; NaN where `why` says why it
-    is not known.
-    """
+    """`variance`: of the logarithms of requests' latencies, between units of this level; NaN where `why` says why."""
 
     name: str
     variance: float
@@ -183,7 +182,8 @@ def spread_sentences(trials: pd.DataFrame, runs: Sequence[Path]) -> Iterator[str
                 for name, variance in known.items()
             ]
             unknown = [f"between {each.name} it is not known, for {each.why}" for each in every if each.why]
-            yield f"spread of the latency of {_titled(key)}: {'; '.join([', '.join(told), *unknown])}"
+            title = model_title(dict(zip(OF, key, strict=True)))
+            yield f"spread of the latency of {title}: {'; '.join([', '.join(told), *unknown])}"
 
 
 def spread_of(logs: Floats, whole: Ints) -> Floats:
@@ -204,9 +204,3 @@ def spread_of(logs: Floats, whole: Ints) -> Floats:
         inner = np.stack([np.nanvar(rounds, axis=0, ddof=1) / len(rounds) for rounds in parts])
         beyond = np.nanmean(np.nanvar(means, axis=0, ddof=1), axis=0) - np.nanmean(inner, axis=(0, 1))
     return np.asarray(np.sqrt(np.maximum(0.0, np.nan_to_num(beyond)) / len(numbers)))
-
-
-def _titled(key: Sequence[str]) -> str:
-    """`mobilenet_v2, engine onnx`; key: values of `OF`."""
-    row = dict(zip(OF, key, strict=True))
-    return ", ".join(filter(None, [row["model"], *unusual(row), row["setup"]]))

@@ -24,6 +24,10 @@ from scipy.special import digamma, polygamma
 
 from pareto.analysis.statistics.samples import Floats, Ints
 
+Names = npt.NDArray[np.object_]
+
+TRUTHS = 1000
+"""The number of draws that probabilities are made of: their standard error is 1.6 % or less."""
 SPREADS = 0.002 * 2.0 ** np.arange(11)
 """Standard deviations of the logarithms of competitors' figures, all equally likely before anything is measured: less
 is nobody's concern, more is known as well as no spread at all."""
@@ -99,7 +103,7 @@ def moderated(squares: Floats, freedom: Ints) -> tuple[Floats, float]:
 
 @dataclass(frozen=True)
 class Draws:
-    """`values`: what the true figures may be, count x cells x objectives: only which of two is the greater says
+    """`values`: what the true figures may be, draws x cells x objectives: only which of two is the greater says
     anything; NaN where a cell lacks any objective. `error`: cells x objectives, the standard error of each by its
     rounds, as a share of it. `freedom`: the fewest of any objective's noise.
     """
@@ -128,12 +132,7 @@ class Draws:
 
 
 def draws(
-    measured: Floats,
-    points: npt.NDArray[np.object_],
-    floor: Floats | float = 0.0,
-    centre: Floats | None = None,
-    count: int = 1000,
-    seed: int = 0,
+    measured: Floats, points: Names, floor: Floats | float, centre: Floats | None = None, seed: int = 0
 ) -> Draws | None:
     """Draws of the true figures; None where nothing is known of the noise, as there is one round or one cell.
 
@@ -151,7 +150,7 @@ def draws(
         with np.errstate(invalid="ignore"):
             middle = middle + np.nan_to_num(seen.centre - _nanmedian(scaled, axis=0))
     variance = seen.variance + np.broadcast_to(np.asarray(floor, dtype=float) ** 2, (cells, objectives))
-    values = np.broadcast_to(middle, (count, cells, objectives)).copy()
+    values = np.broadcast_to(middle, (TRUTHS, cells, objectives)).copy()
     whole = np.isfinite(middle).all(axis=1)
     values[:, ~whole] = np.nan
     # What no trial ever varied in, such as bytes, is known.
@@ -165,21 +164,21 @@ def draws(
     rng, at = np.random.default_rng(seed), np.ix_(whole, noisy)
     correlation = seen.correlation[np.ix_(noisy, noisy)]
     possible = _posteriors(middle[at], variance[at], correlation, points[whole], rng)
-    mean = np.empty((count, *possible[0][0].shape))
+    mean = np.empty((TRUTHS, *possible[0][0].shape))
     away = np.empty_like(mean)
     for number, (expected, root) in enumerate(possible):
         rows = slice(number, None, DRAWN)
         mean[rows] = expected
         normal = rng.standard_normal((len(mean[rows]), expected.size))
         away[rows] = (normal @ root.T).reshape(away[rows].shape)
-    known = np.ones(count)
-    tails = [np.sqrt(free / rng.chisquare(free, count)) if free < np.inf else known for free in freedoms]
-    values[np.ix_(np.arange(count), whole, noisy)] = mean + away * np.stack(tails, axis=1)[:, None]
+    known = np.ones(TRUTHS)
+    tails = [np.sqrt(free / rng.chisquare(free, TRUTHS)) if free < np.inf else known for free in freedoms]
+    values[np.ix_(np.arange(TRUTHS), whole, noisy)] = mean + away * np.stack(tails, axis=1)[:, None]
     return Draws(values, error, freedom)
 
 
-def alone(measured: Floats, count: int, seed: int = 0) -> Floats:
-    """Draws of each cell's true figure by itself, for a limit, so with what rounds share: count x cells."""
+def alone(measured: Floats, seed: int) -> Floats:
+    """Draws of each cell's true figure by itself, for a limit, so with what rounds share: draws x cells."""
     scaled, _ = _scaled(measured[:, :, None], None)
     seen, rounds = noise(scaled), np.count_nonzero(~np.isnan(measured), axis=0)
     middle = _nanmedian(scaled[:, :, 0], axis=0)
@@ -188,7 +187,7 @@ def alone(measured: Floats, count: int, seed: int = 0) -> Floats:
     rng, free = np.random.default_rng(seed), max(1.0, float(rounds.max(initial=1) - 1))
     common = np.nanvar(shared, ddof=1) if np.count_nonzero(~np.isnan(shared)) > 1 else 0.0
     spread = np.sqrt(seen.variance[:, 0] + _of_median(rounds) * common)
-    values = middle + spread * rng.standard_t(free, (count, len(middle)))
+    values = middle + spread * rng.standard_t(free, (TRUTHS, len(middle)))
     is_log = bool(np.nanmin(measured, initial=np.inf) > 0)
     return np.asarray(np.exp(values) if is_log else values * (np.nanmean(np.abs(measured)) or 1.0))
 
@@ -212,11 +211,7 @@ def _scaled(measured: Floats, centre: Floats | None) -> tuple[Floats, Floats]:
 
 
 def _posteriors(
-    middle: Floats,
-    variance: Floats,
-    correlation: Floats,
-    points: npt.NDArray[np.object_],
-    rng: np.random.Generator,
+    middle: Floats, variance: Floats, correlation: Floats, points: Names, rng: np.random.Generator
 ) -> list[tuple[Floats, Floats]]:
     """Mean (cells x objectives) and a root of the covariance, for each of `DRAWN` spreads that the cells may have."""
     cells, objectives = middle.shape
@@ -244,7 +239,7 @@ def _posteriors(
 
 
 def _spreads(
-    middle: Floats, variance: Floats, points: npt.NDArray[np.object_], rng: np.random.Generator
+    middle: Floats, variance: Floats, points: Names, rng: np.random.Generator
 ) -> list[tuple[float, float]]:
     """`DRAWN` draws of the variances between points and between backends at one (0 where no point has two), of one
     objective: each pair of `SPREADS` as often as it makes what was measured likely.

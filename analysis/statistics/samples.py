@@ -9,6 +9,8 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from pareto.sweep.load import NEEDED
+
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -18,8 +20,6 @@ OUTSIDE = 0.025
 LEAST_VALUES = 6
 """Even the smallest and largest of 5 values hold the median with 94 % alone: 1 - 2 / 2^5. Nor is it known of fewer what
 is usual: chance makes outliers of 3 % of 6 normal values, 2 % of 10 and 0.2 % of 60."""
-BEYOND = 2
-"""Samples that must lie beyond a quantile: what rests on the one most extreme value is that value, not a quantile."""
 THRESHOLD = 3.5
 _OF_MAD, _OF_MEAN = 0.6745, 0.7979
 """The median and the mean absolute deviation of a normal distribution, in standard deviations."""
@@ -62,29 +62,19 @@ def _between(n: int) -> tuple[int, float]:
     return rank, float((n - rank) * share / (rank + (n - 2 * rank) * share))
 
 
-def needed(quantile: float) -> int:
-    """The fewest samples of which two or more lie beyond the quantile with a confidence of 99 %, on its rarer side.
-
-    Negative binomial, whatever the distribution: 11 for the median, 64 for 0.9, 130 for 0.95, 662 for 0.99.
-    """
-    from scipy.stats import nbinom  # takes a second to import
-
-    # 1 - 0.95 is a little more than 0.05, and a quantile and its mirror image need the same.
-    rarer = round(min(quantile, 1 - quantile), 12)
-    return BEYOND + int(nbinom.ppf(0.99, BEYOND, rarer))
-
-
 def quantile(values: Sequence[float] | Floats, q: float) -> float:
-    """The q-quantile of the values, interpolated linearly; NaN if they are fewer than `needed`. A NaN is no value."""
+    """The q-quantile of the values, interpolated linearly; NaN if they are fewer than `NEEDED`: what rests on the
+    one most extreme value is that value, not a quantile. A NaN is no value.
+    """
     known = np.asarray(values, dtype=float)
     known = known[~np.isnan(known)]
-    return float(np.quantile(known, q)) if len(known) >= needed(q) else math.nan
+    return float(np.quantile(known, q)) if len(known) >= NEEDED[q] else math.nan
 
 
 def quantile_interval(values: Floats, q: float) -> tuple[float, float]:
     """The 95 % interval of the q-quantile of what independent values without NaN were drawn from, by order statistics;
-    NaN if they are fewer than `needed`."""
-    if len(values) < needed(q):
+    NaN if they are fewer than `NEEDED`."""
+    if len(values) < NEEDED[q]:
         return math.nan, math.nan
     from scipy.stats import binom
 

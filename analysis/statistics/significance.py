@@ -44,14 +44,12 @@ def holm(p_values: Sequence[float] | Floats) -> Floats:
     return corrected
 
 
-def padded(values: Floats, cells: Ints, count: int) -> Floats:
+def padded(values: Floats | pd.Series, cells: Ints | pd.Series, count: int) -> Floats:
     """`values` sorted into `count` rows, each by its number in `cells`, in their order; rows are filled up with NaN."""
-    order = np.argsort(cells, kind="stable")
-    sizes = np.bincount(cells, minlength=count)
-    rows = cells[order]
-    places = np.arange(len(cells)) - (np.cumsum(sizes) - sizes)[rows]
-    table = np.full((count, int(sizes.max(initial=0))), np.nan)
-    table[rows, places] = values[order]
+    row = np.asarray(cells)
+    place = pd.Series(row).groupby(row).cumcount().to_numpy()
+    table = np.full((count, int(place.max(initial=-1)) + 1), np.nan)
+    table[row, place] = values
     return table
 
 
@@ -127,17 +125,6 @@ def rank_sum(first: Floats, other: Floats) -> Floats:
                 of_members[rows] = mannwhitneyu(one[rows], two[rows], axis=1, method=method).pvalue
         p_values[members] = of_members
     return p_values
-
-
-def correct(rows: pd.DataFrame) -> int:
-    """Add `<measure>_p_corrected` for each measure's `<measure>_p_value`, and how many `tests` there are; return that.
-
-    All are one family: corrected over every test of every measure. NaN stays.
-    """
-    p_values = rows[[f"{measure}_p_value" for measure in MEASURES]].to_numpy(dtype=float)
-    rows[[f"{measure}_p_corrected" for measure in MEASURES]] = holm(p_values.ravel()).reshape(p_values.shape)
-    rows["tests"] = tests = int(np.count_nonzero(~np.isnan(p_values)))
-    return tests
 
 
 def pairs_needed(tests: int) -> int:

@@ -29,8 +29,6 @@ CHANCE = 0.02
 """A point is left aside once it was on the front in no more than this share of the draws."""
 FAIR_TRIAL = 2 * LEAST_VALUES
 """After this many rounds, a point that is valid in every other one has an interval."""
-MEASURES = {"latency": "s", "throughput": "ips"}
-"""The figures that are watched, and the endings of their columns."""
 LEAST_ROUNDS = 5
 """With n rounds the smallest p-value is 2 / n!: 0.08 with four of them."""
 MOST_IN_PAIRS = 300
@@ -151,8 +149,8 @@ def halves(rows: pd.DataFrame, low: str = "low", high: str = "high") -> pd.DataF
     NaN where it has none. low, high: which columns are its ends; `least` and `most` are those of the rounds' range.
     """
     shares = {}
-    for measure, unit in MEASURES.items():
-        median = rows[f"{measure}_{unit}"]
+    for measure, column in significance.MEASURES.items():
+        median, unit = rows[column], column.removeprefix(f"{measure}_")
         below, above = median - rows[f"{measure}_{low}_{unit}"], rows[f"{measure}_{high}_{unit}"] - median
         shares[measure] = np.maximum(below, above) / median
     return pd.DataFrame(shares)
@@ -212,16 +210,13 @@ def certainty(front: pd.DataFrame, within: float) -> Certainty:
     if off[unsure].notna().any(axis=None):
         index, measure = off[unsure].stack().idxmax()
         widest = f"{name(front.loc[index])} {measure} ±{100 * off.loc[index, measure]:.1f} %"
-    keys = front.loc[unsure, CONDITION[:-1]].astype("str").itertuples(index=False, name=None)
+    keys = front.loc[unsure, CONDITION[:-1]].astype({"prefetch_asked": int})
     return Certainty(
         rounds=int(tried.max()) if len(front) else 0,
         points=int((chosen & ~is_invalid).sum()),
         unsure=int(unsure.sum()),
         widest=widest,
-        conditions=frozenset(
-            (model, netem, int(batch), codec, engine, depth, int(ahead), *others)
-            for model, netem, batch, codec, engine, depth, ahead, *others in keys
-        ),
+        conditions=frozenset(keys.itertuples(index=False, name=None)),
         lost=tuple(map(name, front[is_lost].to_dict("records"))),
         mostly_invalid=tuple(map(name, front[is_invalid].to_dict("records"))),
     )

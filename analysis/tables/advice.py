@@ -18,7 +18,7 @@ from pareto.analysis.prediction.predicted import FRONT, RULES, behind
 from pareto.analysis.statistics.significance import MEASURES
 from pareto.analysis.tables.report import NAMED, points
 from pareto.analysis.tables.table import UNKNOWN, Column, Table, numbers, times
-from pareto.analysis.wording import EDGE, SERVER, more, order
+from pareto.analysis.wording import EDGE, SERVER, forms, more
 from pareto.remote.link.units import duration, percent, rate
 
 MOST = 12
@@ -148,7 +148,7 @@ def predicted_advice(rows: pd.DataFrame, objective: str) -> str:
         f"{duration(value)} ± {duration(spread)}" if of_latency else f"{value:.3g} ± {spread:.2g} images/s"
     )
     told = ", ".join([figure, *filter(None, [" and ".join(worth)])])
-    return f"{_title(best)}: {order(best.to_dict())}: {told} (predicted)"
+    return f"{_title(best)}: {forms(best.to_dict())['order']}: {told} (predicted)"
 
 
 def _title(row: pd.Series) -> str:

@@ -236,14 +236,14 @@ def _by_profile(
 
 def _worth(runs: Joined | None, known: ModelProfile) -> Iterator[str]:
     """How far the forecasts of a model profile are off, by runs of its model."""
-    from pareto.analysis.fronts.front import fronts
+    from pareto.analysis.fronts.front import front
     from pareto.analysis.prediction import compared
 
     if runs is None:
         yield "How far these predictions are off is not known: name runs of the model to test them."
         return
     manifests = [run.manifest for run in runs.runs]
-    frame = compared.compared(fronts(runs.trials).front, [known], manifests)
+    frame = compared.compared(front(runs.trials), [known], manifests)
     yield from (
         *compared.sentences(frame),
         *map(str, compared.faults(frame)),

@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from pareto.analysis.naming import count, some
-from pareto.analysis.statistics.samples import needed
 from pareto.driver.rates import FEW, MOST_STEPS, WITHIN
 from pareto.driver.runner import Tally
 from pareto.hosts.host import TcpSettings, chain, gpus_in_words
@@ -264,10 +263,10 @@ def _phases(sweep: Sweep, plan: Plan) -> str:
     least = min(one_by_one(*trial.effort.latency, trial.latency_s) for trial in plan.trials)
     told, more, each = "no quantile", "", f"{least} requests each"
     for quantile in (0.999, 0.99, 0.95, 0.9, 0.5):
-        if needed(quantile) <= least:
+        if load.NEEDED[quantile] <= least:
             told = f"p{100 * quantile:g}"
             break
-        more = f", p{100 * quantile:g} takes {needed(quantile)}"
+        more = f", p{100 * quantile:g} takes {load.NEEDED[quantile]}"
     if sweep.phase:
         each = f"{sweep.phase:g} s each, about {least} requests or more, {MOST_REQUESTS} at most"
     return f"{each}: a trial tells {told} at 99 % confidence{more}"

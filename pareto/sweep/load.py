@@ -33,7 +33,7 @@ RATES = 0.001, 100_000.0
 MOST_S = 21_600.0
 """Seconds that a phase may last."""
 NEEDED: Mapping[float, int] = {0.5: 11, 0.9: 64, 0.95: 130, 0.99: 662, 0.999: 6636}
-"""Requests of which two or more lie beyond a quantile with a confidence of 99 % (`analysis.statistics.samples`)."""
+"""The fewest values of which two or more lie beyond a quantile with a confidence of 99 %: a negative binomial's."""
 _RATE = re.compile(r"(\d+(?:\.\d+)?)/s")
 _QUANTILE = re.compile(r"(?:p(50|90|95|99|99\.9)|(max)|(missed))\s*<\s*(.+)")
 _MOST_TRACE_BYTES = 1 << 22

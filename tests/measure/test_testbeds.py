@@ -40,7 +40,7 @@ def test_fronts_of_several_testbeds(printed: Printed) -> None:
             frame = trials(latency[:, None] * taken[0], rate[:, None] / taken[1])
             frame["testbed"] = bed[frame["round"]].astype(str)
             frame["status"] = np.where(rng.random(len(frame)) < 0.1, "invalid", "ok")
-            rows = front(frame, resamples=1)
+            rows = front(frame)
             rows = rows.assign(place=rows["point"].astype(int)).sort_values(["netem", "place"])
             true = nondominated_in_each(np.stack([latency, rate], axis=2), (False, True))
             here = latency * np.exp((slower + each[0]).mean(axis=1))

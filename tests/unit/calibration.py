@@ -89,7 +89,7 @@ def best(world: World, conditions: int, seed: int) -> tuple[Floats, Bools]:
         known = ~np.isnan(of_all).all(axis=0)
         measured, truth = of_all[:, known], true[number, known]
         figures = np.nanmedian(measured, axis=0)
-        draws = posterior.draws(measured[:, :, None], points[known], centre=figures[:, None])
+        draws = posterior.draws(measured[:, :, None], points[known], 0.0, figures[:, None])
         if draws is not None:
             first = figures.argmin()
             stated[number] = draws.stated(best_shares(draws.values[:, :, 0]))[first]
@@ -99,7 +99,7 @@ def best(world: World, conditions: int, seed: int) -> tuple[Floats, Bools]:
 
 def _stated(latency: Floats, throughput: Floats) -> Floats:
     """Conditions x cells, in the order in which the cells were given."""
-    rows = front(trials(latency, throughput, ("tcp", "rpc")), resamples=1)
+    rows = front(trials(latency, throughput, ("tcp", "rpc")))
     rows = rows.assign(place=2 * rows["point"].astype(int) + (rows["backend"] == "rpc"))
     return by_condition(rows.sort_values(["netem", "place"]), "probability_all")
 

@@ -152,4 +152,4 @@ def _analysed(
     with TemporaryDirectory() as folder:
         run = write(Path(folder), [row | dict(fixed) for row in rows], staged)
         read, of_hosts = load([run]), stages(run)
-    return front(with_middle(read, of_hosts), resamples=50), stage_medians(of_hosts, read)
+    return front(with_middle(read, of_hosts)), stage_medians(of_hosts, read)

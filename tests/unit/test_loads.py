@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pareto.analysis.statistics.samples import needed
 from pareto.protocol.errors import UserError
 from pareto.protocol.trial_messages import Arrivals, Offered, Served
 from pareto.remote.worker.trial import _offered
@@ -111,10 +110,6 @@ def test_slos(text: str, share: float, limit_s: float | None, requests: int) -> 
 def test_what_is_no_slo(text: str) -> None:
     with pytest.raises(UserError):
         load.slo(text)
-
-
-def test_the_requests_that_tell_a_quantile_are_those_that_state_it() -> None:
-    assert {q: needed(q) for q in load.NEEDED} == load.NEEDED
 
 
 @pytest.mark.parametrize("rate", [10, 30, 45, 49])

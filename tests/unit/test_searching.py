@@ -19,7 +19,7 @@ import pytest
 
 from pareto import analysis
 from pareto.analysis.comparing.between_runs import compare
-from pareto.analysis.findings import with_struck
+from pareto.analysis.fronts.cells import with_struck
 from pareto.analysis.runs.load import joined
 from pareto.driver import session
 from pareto.hosts.host import TestbedError
@@ -83,7 +83,7 @@ class Ran(NamedTuple):
     def front(self) -> pd.DataFrame:
         """As `front.csv`, but for the probabilities."""
         known = joined([self.run])
-        return with_struck(analysis.front(known.trials, resamples=20), known.trials, known.struck)
+        return with_struck(analysis.front(known.trials), known.trials, known.struck)
 
     def best(self, *names: str) -> set[tuple[str, ...]]:
         rows = self.front()

@@ -162,7 +162,7 @@ def test_the_answer_names_point_and_engine_and_what_each_is_best_at(snapshot: Sn
     engines = [condition[CONDITION.index("engine")] for condition in first.conditions]
     assert engines == ["onnx", "eager"], "the engine that it chooses is first"
     assert first.sure
-    ruled = front(rows, where="edge_s < 10ms", resamples=100)
+    ruled = front(rows, where="edge_s < 10ms")
     first, each = told(rows, MIDDLE, front=ruled)
     assert "onnx" in first and "all on the edge" not in first and "eager" in each
 

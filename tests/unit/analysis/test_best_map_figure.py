@@ -105,7 +105,7 @@ def findings(trials: pd.DataFrame, **others: Any) -> Findings:
     empty = ("links", "hypervolumes", "attainment", "overhead", "paired", "drifts")
     parts: dict[str, Any] = {name: pd.DataFrame() for name in empty} | {"trials": trials}
     parts |= {"runs": [Run(Path("simulated"), simulated.manifest())], "stages": simulated.stages(trials)}
-    made = {"front": front(filled, resamples=20), "objectives": ("latency", "throughput")}
+    made = {"front": front(filled), "objectives": ("latency", "throughput")}
     return Findings(**parts, **made, **others)
 
 

@@ -16,6 +16,7 @@ from syrupy.assertion import SnapshotAssertion
 from pareto.analysis.comparing import between_runs
 from pareto.analysis.comparing.between_runs import DOUBTFUL, Comparison, changes, compare, differences
 from pareto.analysis.runs.load import load
+from pareto.analysis.statistics.significance import holm
 from pareto.protocol.errors import UserError
 from tests.unit.example_manifest import HOST, MANIFEST, MODEL, SESSION, SWEEP, changed
 from tests.unit.example_run import PAYLOAD_KIB, trials, with_energy, write
@@ -109,6 +110,9 @@ def test_what_is_not_valid_has_no_say_and_is_counted(tmp_path: Path) -> None:
     )
     marked = compared(tmp_path, a, [row | spoilt if off else row for row, off in zip(b, is_off, strict=True)])
     pd.testing.assert_frame_equal(marked.differences, clean)
+    p_values, corrected = (clean.filter(like=f"_p_{of}").to_numpy().ravel() for of in ("value", "corrected"))
+    assert corrected == pytest.approx(holm(p_values)), "both measures are one family"
+    assert clean["tests"].eq(2 * POINTS).all()
     assert marked.differences.set_index("point").loc["3", "other_rounds"] == 7
     assert marked.notes == [f"B: 1 of {8 * POINTS} trials are not valid and do not count", between_runs.APART]
 
@@ -232,7 +236,7 @@ def test_ratios_of_runs_alike_hold_one(tmp_path: Path) -> None:
     for rounds, seed in ((rounds, seed) for rounds in rows for seed in range(6)):
         made = at(measured("run", rounds=rounds, seed=1000 * rounds + seed), 10, 12, 14, 20)
         rows[rounds] += [row | {"netem": str(seed)} for row in made]
-    fronts = changes(*loaded(tmp_path, *rows.values()), resamples=400)
+    fronts = changes(*loaded(tmp_path, *rows.values()))
     assert ((fronts["ratio_low"] <= 1) & (fronts["ratio_high"] >= 1)).mean() >= 0.83
     assert (fronts["ratio_high"] / fronts["ratio_low"]).median() < 1.2
 

@@ -26,7 +26,7 @@ def drawn(
 ) -> Draws:
     """The draws of the only condition of trials, or of latencies (and throughputs) of rounds x cells."""
     made = latency if isinstance(latency, pd.DataFrame) else trials(latency[None], latency[None])
-    (found,) = prepared(made, objectives, "", **of).draws
+    (found,) = prepared(made, objectives, "", **of)[1]
     return found
 
 
@@ -207,7 +207,7 @@ def test_spreads_that_are_drawn_again_are_not_worked_out_again(monkeypatch: pyte
     solved = []
     solve = np.linalg.solve
     monkeypatch.setattr(np.linalg, "solve", lambda *of: solved.append(0) or solve(*of))
-    assert posterior.draws(measured, points) is not None
+    assert posterior.draws(measured, points, 0.0) is not None
     assert 0 < len(solved) < posterior.DRAWN / 2
 
 

@@ -16,7 +16,7 @@ from pareto.analysis.fronts.front import COLUMNS, front
 from pareto.analysis.fronts.objectives import DEFAULT, OBJECTIVES, chosen
 from pareto.analysis.fronts.where import Where
 from pareto.analysis.runs.load import load, stages
-from pareto.analysis.wording import interval, more, place
+from pareto.analysis.wording import forms, interval, more
 from pareto.protocol.errors import UserError
 from pareto.remote.link.units import duration, percent, rate
 from tests.unit import example_chain
@@ -365,13 +365,16 @@ def test_where_nothing_crosses_any_backend_is_meant(text: str, expected: list[in
         (interval(20e6, 27e6, rate), " (95 %: 20 to 27 Mbit/s)"),
         (interval(500e6, 1.2e9, rate), " (95 %: 500 Mbit/s to 1.2 Gbit/s)"),
         (interval(np.nan, np.nan, rate), ""),
-        (place({"payload_bytes": 5, "point": "7", "point_name": "", "backend": "tcp"}), "7 over tcp"),
         (
-            place({"payload_bytes": 5, "point": "7", "point_name": "f.6", "backend": "tcp"}),
+            forms({"payload_bytes": 5, "point": "7", "point_name": "", "backend": "tcp"})["place"],
+            "7 over tcp",
+        ),
+        (
+            forms({"payload_bytes": 5, "point": "7", "point_name": "f.6", "backend": "tcp"})["place"],
             "7 (f.6) over tcp",
         ),
         (
-            place({"payload_bytes": 5, "point": "0+0", "point_name": "", "backend": "none"}),
+            forms({"payload_bytes": 5, "point": "0+0", "point_name": "", "backend": "none"})["place"],
             "all on the server",
         ),
     ],

@@ -300,7 +300,7 @@ def test_requests_that_are_few_missing_or_cannot_be_read(
     rows = [row for row in trials(rounds=2, backends=("tcp",)) if row["point"] == 7]
     run = write(tmp_path / "run", rows)
     measured = load(run)
-    points = front(measured, resamples=20)
+    points = front(measured)
     with pytest.raises(UserError):
         figures.tail(measured, run)
     for row in rows:

@@ -207,12 +207,11 @@ def test_the_same_seed_gives_the_same_result_whatever_else_is_there() -> None:
         fronts(rows, seed=seed)
         for rows, seed in ((data, 1), (data.sample(frac=1, random_state=1), 1), (data, 2))
     )
-    for name in ("front", "hypervolumes", "attainment"):
-        one, same, seeded = (getattr(made, name) for made in (first, again, other))
+    for one, same, seeded in zip(first, again, other, strict=True):
         pd.testing.assert_frame_equal(one, same)
         assert not one.equals(seeded)
     alone = front(data[data["netem"] == "n0001"], seed=1)
-    pd.testing.assert_frame_equal(alone, first.front.iloc[4:].reset_index(drop=True))
+    pd.testing.assert_frame_equal(alone, first[0].iloc[4:].reset_index(drop=True))
 
 
 @pytest.mark.parametrize(
@@ -275,14 +274,13 @@ def test_together_they_say_what_each_says_alone() -> None:
     asked: dict[str, Any] = {"objectives": ("throughput", "latency"), "where": "latency_s < 2"}
     made = fronts(data, **asked)
     alone = (front(data, **asked), hypervolumes(data, **asked), attainment(data, where=asked["where"]))
-    for one, other in zip((made.front, made.hypervolumes, made.attainment), alone, strict=True):
+    for one, other in zip(made, alone, strict=True):
         pd.testing.assert_frame_equal(one, other, rtol=1e-12, atol=0)
-    assert made.front["probability"].between(0.01, 0.99).any()
-    assert not made.attainment.empty
-    none = fronts(data.assign(status="failed"))
-    assert none.front["probability"].isna().all()
-    assert none.hypervolumes.empty
-    assert none.attainment.empty
+    assert made[0]["probability"].between(0.01, 0.99).any()
+    assert not made[2].empty
+    cells, volumes, corners = fronts(data.assign(status="failed"))
+    assert cells["probability"].isna().all()
+    assert volumes.empty and corners.empty
 
 
 def test_of_a_backend_and_of_all() -> None:

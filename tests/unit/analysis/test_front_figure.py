@@ -182,7 +182,7 @@ def test_the_staircase_is_of_the_points_that_count_and_none_in_another_plane() -
 
 
 def test_at_most_ten_labels_front_members_first_and_none_covers_another(tmp_path: Path) -> None:
-    rows = front(load([write(tmp_path, trials(noise=0))]), resamples=200)
+    rows = front(load([write(tmp_path, trials(noise=0))]))
     place = rows["point"].astype(int)
     slower = rows["backend"].map({"tcp": 1.0, "rpc": 1.04}).fillna(1.0)
     rows = rows.assign(latency_s=slower * (1 + place), throughput_ips=(1 + place) / slower, probability=1.0)

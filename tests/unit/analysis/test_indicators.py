@@ -236,7 +236,7 @@ def test_surfaces_are_what_so_many_of_the_resampled_fronts_attain(limited: bool)
     # The quickest point alone, in about half of the resamples.
     where = f"latency_s <= {np.median(latency[0], axis=0).min()}" if limited else ""
     band = attainment(data, where=where).set_index(["backend", "percent"])[CORNERS]
-    drawn = next(draws.prepared(data, ("latency", "throughput"), where, 400).draws)
+    drawn = next(draws.prepared(data, ("latency", "throughput"), where, 400)[1])
     rng = np.random.default_rng(0)
     decided = []
     for backend, members in drawn.groups():

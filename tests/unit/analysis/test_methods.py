@@ -250,7 +250,7 @@ def test_a_run_of_several_codecs_says_what_each_costs_and_where_it_pays(reported
     assert set(drawn.loc[drawn["what"] == "measured", "backend"]) == {"tcp fp16"}
     assert not drawn["predicted_backend"].str.contains("int").any()
     where = "agreement >= 98%"
-    admitted = replace(found, where=where, front=front(found.trials, where=where, resamples=1))
+    admitted = replace(found, where=where, front=front(found.trials, where=where))
     (one,) = (each for each in drawings(admitted, each=False) if each.name == ("small", "codecs"))
     _, caption, data = one.drawn()
     assert "int8 98.5 %" in caption

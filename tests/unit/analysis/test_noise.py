@@ -210,8 +210,8 @@ def test_what_a_testbed_does_to_some_cells_alone_makes_the_front_less_sure(tmp_p
     factor = np.exp(away[pd.factorize(frame["point"])[0]] * there)
     frame["latency_s"] *= factor
     frame["throughput_ips"] /= factor
-    (sure,) = prepared(frame.assign(testbed="lab1"), DEFAULT, "").draws
-    (unsure,) = prepared(frame, DEFAULT, "").draws
+    (sure,) = prepared(frame.assign(testbed="lab1"), DEFAULT, "")[1]
+    (unsure,) = prepared(frame, DEFAULT, "")[1]
     assert sure.floor.max() < 0.003
     assert unsure.floor == pytest.approx([0.06 / 2] * 2, rel=0.4), "of the mean of two, of which one is away"
 

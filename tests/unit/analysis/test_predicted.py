@@ -35,7 +35,7 @@ from pareto.analysis.prediction.predicted import (
 from pareto.analysis.statistics.samples import Ints
 from pareto.analysis.statistics.significance import MEASURES
 from pareto.analysis.tables.advice import answers, predicted_advice, predicted_table, sentences
-from pareto.analysis.wording import EDGE, SERVER, order
+from pareto.analysis.wording import EDGE, SERVER, forms
 from pareto.protocol.errors import UserError
 from tests.unit.analysis.test_forecast import FAR, NEAR, NOTHING, UNITS, coded, foreseen, profile
 
@@ -240,7 +240,7 @@ def test_the_answers_are_the_best_of_the_front_and_say_what_is_too_close_to_tell
         front = rows[rows["chosen_by"] == FRONT]
         for said, objective in zip(answers(rows), MEASURES, strict=False):
             ordered = front.sort_values(MEASURES[objective], ascending=objective == "latency")
-            assert order(ordered.iloc[0].to_dict()) in said == predicted_advice(rows, objective)
+            assert forms(ordered.iloc[0].to_dict())["order"] in said == predicted_advice(rows, objective)
     assert len(answers(far)) == 1 and len(answers(near)) == 2
     assert "too close to all on the server to tell" in answers(near)[1]
     assert "17 % more than all on the server" in answers(near.assign(throughput_error=0.01))[1]

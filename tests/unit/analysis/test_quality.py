@@ -286,7 +286,7 @@ def pictures(of_webp: tuple[float, ...] = tuple(SAME)) -> pd.DataFrame:
         for level, value in zip((30, 50, 70, 90), values, strict=True):
             nbytes = size * 2 ** (level / 20)
             parts.append(one.assign(codec=f"{kind}:{level}", agreement=value, wire_bytes=nbytes))
-    return front(pd.concat(parts, ignore_index=True), resamples=1)
+    return front(pd.concat(parts, ignore_index=True))
 
 
 def test_codecs_of_several_levels_are_compared(

@@ -96,7 +96,7 @@ def test_a_report_says_that_the_front_may_lack_points(tmp_path: Path, snapshot: 
     assert said == snapshot
     assert [row["could_be_better"] for row in fastest] == snapshot
     where = "payload_bytes < 1kB"
-    _, ruled_out = lacking(front(found.trials, where=where, resamples=1), found.trials, [*FIGURES], where)
+    _, ruled_out = lacking(front(found.trials, where=where), found.trials, [*FIGURES], where)
     assert not ruled_out
 
 
@@ -113,7 +113,7 @@ def test_a_point_whose_bounds_are_dominated_is_not_lacking() -> None:
 def lacked(rows: list[dict[str, Any]], folder: Path, *objectives: str) -> tuple[pd.DataFrame, list[str]]:
     """The front of a run of these trials without the probabilities that do not hold, by point; and the line."""
     loaded = load([write(folder, rows)])
-    made, lines = lacking(front(loaded, objectives, resamples=1), loaded, objectives, "")
+    made, lines = lacking(front(loaded, objectives), loaded, objectives, "")
     return made.set_index("point"), list(map(str, lines))
 
 

@@ -19,7 +19,8 @@ from pareto.analysis.advice.observed import WORKLOAD
 from pareto.analysis.comparing.between_runs import compare
 from pareto.analysis.comparing.sentences import verdicts
 from pareto.analysis.figures.drawing import conditions
-from pareto.analysis.findings import Findings, find, with_struck
+from pareto.analysis.findings import Findings, find
+from pareto.analysis.fronts.cells import with_struck
 from pareto.analysis.fronts.front import front
 from pareto.analysis.naming import USUAL
 from pareto.analysis.prediction.network import Network
@@ -89,7 +90,7 @@ def test_a_run_without_a_search_is_as_it_was(run: Path, usual: Path, monkeypatch
     (run / STRUCK.file).unlink()
     known = joined([run])
     assert "settled" not in known.trials
-    assert "settled" not in with_struck(front(known.trials, resamples=1), known.trials, known.struck)
+    assert "settled" not in with_struck(front(known.trials), known.trials, known.struck)
     assert known.struck.empty
 
 
@@ -197,7 +198,7 @@ def changed(
 
 
 def fronted(trials: pd.DataFrame, objectives: Sequence[str] = ("latency", "throughput")) -> pd.DataFrame:
-    return front(trials, objectives, resamples=50)
+    return front(trials, objectives)
 
 
 def row_of(frame: pd.DataFrame, point: int, backend: str = "tcp") -> pd.Series:

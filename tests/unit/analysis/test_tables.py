@@ -43,7 +43,7 @@ JOULES = ("latency", "energy")
 
 
 def analysed(folder: Path, rows: list[dict[str, Any]], *asked: Any) -> pd.DataFrame:
-    return front(load([write_run(folder, rows)]), *asked, resamples=50)
+    return front(load([write_run(folder, rows)]), *asked)
 
 
 def of_each(rows: pd.DataFrame, *asked: Any) -> list[RenderableType]:
@@ -200,7 +200,7 @@ def loaded(folder: Path, **options: Any) -> pd.DataFrame:
 @pytest.fixture(scope="module")
 def seven(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
     """The front of seven rounds: take a copy to change it."""
-    return front(loaded(tmp_path_factory.mktemp("seven"), rounds=7), resamples=100)
+    return front(loaded(tmp_path_factory.mktemp("seven"), rounds=7))
 
 
 def check(latex: str) -> list[list[str]]:
@@ -278,7 +278,7 @@ def test_names_that_tex_would_choke_on(tmp_path: Path) -> None:
     names = {"model": NASTY, "netem": "50%_loss", "point_name": "block_1&2"}
     rows = [row | names | {"backend": f"{row['backend']}:{NASTY}"} for row in trials()]
     known = load([write_run(tmp_path, rows)])
-    latex = front_latex(front(known, resamples=50), NASTY)
+    latex = front_latex(front(known), NASTY)
     check(latex)
     assert r"block\_1\&2" in latex
     check(paired_latex(paired(known)))
@@ -329,7 +329,7 @@ def test_tables_fit_their_column(tmp_path: Path, width: str, options: str) -> No
     runs = [with_energy([dict(row) for row in every]), nasty, slow]
     known = [load([write_run(tmp_path / str(place), of)]) for place, of in enumerate(runs)]
     chain = load([example_chain.write(tmp_path / "chain", rows, staged)])
-    tables = [front_latex(front(each, resamples=50), "a testbed", width=width) for each in (*known, chain)]
+    tables = [front_latex(front(each), "a testbed", width=width) for each in (*known, chain)]
     tables += [paired_latex(paired(each), width=width) for each in known]
     for table in tables:
         check(table)
