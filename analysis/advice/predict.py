@@ -19,7 +19,7 @@ from pareto.analysis.advice.observed import Observed, is_chain
 from pareto.analysis.costs import MIN_PAYLOADS, slope
 from pareto.analysis.prediction import formula
 from pareto.analysis.prediction.compared import OBJECTIVES, Errors
-from pareto.analysis.prediction.formula import Conditions, Payloads, Values
+from pareto.analysis.prediction.formula import Conditions, Values
 from pareto.analysis.prediction.network import Network
 from pareto.analysis.runs.points import NONE
 from pareto.analysis.statistics.samples import Bools, Floats, Ints
@@ -68,17 +68,15 @@ class Predictor:
 
     def throughput_ips(self, **conditions: Values) -> Floats:
         """Images a second with as many requests in flight as the runs had: shapes as in `latency_s`."""
-        payloads, link = self._on_link(conditions)
-        link_s, latency_s = formula.occupied_s(payloads, link) / self.filling, self.latency_s(**conditions)
-        period_s = formula.period_s(payloads, self.stage_s, link_s, latency_s, self.in_flight)
-        return np.asarray(self.throughput_scale * self.batch_size / period_s)
+        link_s = formula.occupied_s(*self._on_link(conditions)) / self.filling
+        waits_s = self.latency_s(**conditions) / self.in_flight
+        crossing_s = np.where(self.payload_bytes > 0, np.maximum(link_s, waits_s), 0.0)
+        return np.asarray(self.throughput_scale * self.batch_size / np.maximum(self.stage_s, crossing_s))
 
-    def _on_link(self, conditions: Mapping[str, Values]) -> tuple[Payloads, Conditions]:
-        """The bytes that each cell puts on the one link between two hosts, and its conditions."""
-        payloads = Payloads(self.payload_bytes[..., None], self.result_bytes[..., None])
-        return payloads, Conditions(
-            **{n: np.asarray(each)[..., None, None] for n, each in conditions.items()}
-        )
+    def _on_link(self, conditions: Mapping[str, Values]) -> tuple[Floats, Floats, Conditions]:
+        """The bytes that each cell puts on the link, and its conditions."""
+        link = Conditions(**{name: np.asarray(each)[..., None] for name, each in conditions.items()})
+        return self.payload_bytes, self.result_bytes, link
 
     def cost(self, objective: str, **conditions: Values) -> Floats:
         """The cost, to be least: seconds of latency, or seconds an image (`throughput`). Unknown is inf."""

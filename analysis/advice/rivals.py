@@ -14,7 +14,7 @@ from pareto.analysis.advice.predict import Predictor
 from pareto.analysis.fronts.objectives import chosen
 from pareto.analysis.fronts.where import Where
 from pareto.analysis.naming import condition_title, listed, some
-from pareto.analysis.prediction.formula import Conditions, Payloads, Values, carrying_s, occupied_s
+from pareto.analysis.prediction.formula import Conditions, Values, carrying_s, occupied_s
 from pareto.analysis.prediction.network import Network
 from pareto.analysis.runs.points import (
     BUT_CODEC,
@@ -31,7 +31,6 @@ from pareto.analysis.statistics.doubt import Doubt
 from pareto.analysis.statistics.posterior import FAIR_CHANCE
 from pareto.analysis.statistics.samples import Bools, Floats
 from pareto.analysis.wording import place
-from pareto.protocol.constants import GOODPUT
 from pareto.remote.link.units import duration
 
 FIGURES = {
@@ -106,13 +105,11 @@ def link_s(cells: pd.DataFrame, objective: str, **conditions: Values) -> Floats:
     """
     cells = cells.reindex(columns=["payload_bytes", "wire_bytes", "result_bytes", "batch_size"])
     out, back = cells["wire_bytes"].fillna(cells["payload_bytes"]), cells["result_bytes"].fillna(0.0)
-    payloads = Payloads(out.to_numpy(float)[:, None], back.to_numpy(float)[:, None])
+    request = out.to_numpy(float), back.to_numpy(float), Conditions(**conditions)
     # Headers do not count: a rate is on the wire.
-    shares = {name: GOODPUT if "rate" in name else 1.0 for name in conditions}
-    link = Conditions(**{name: np.asarray(of / shares[name])[..., None] for name, of in conditions.items()})
     if objective == "latency":
-        return carrying_s(payloads, link)
-    return np.asarray(occupied_s(payloads, link) / cells["batch_size"].to_numpy(float))
+        return carrying_s(*request, reached=1.0)
+    return np.asarray(occupied_s(*request, reached=1.0) / cells["batch_size"].to_numpy(float))
 
 
 def rivals(cells: pd.DataFrame, best: float, objective: str = "latency") -> pd.DataFrame:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from pareto.analysis.model_profile import ModelProfile
 from pareto.analysis.prediction import formula
-from pareto.analysis.prediction.formula import Chain, Conditions, Payloads, Values, at
+from pareto.analysis.prediction.formula import Chain, Conditions, Values, at
 from pareto.analysis.prediction.network import Network
 from pareto.analysis.runs.points import EAGER, of_role
 from pareto.analysis.statistics.samples import Floats, Ints
@@ -196,13 +196,11 @@ class Forecasts:
         encode_s, decode_s, out_bytes = coding
         crosses = out_bytes > 0
         back_bytes = np.where(crosses, float(self.case.batch_size * self.profile.result_bytes), 0.0)
-        payloads = Payloads(out_bytes[:, None], back_bytes[:, None])
-        each = Conditions(*(way[..., None] for way in vars(links).values()))
         depth = self.case.in_flight
         return Chain(
             stages_s,
-            carried_s=formula.carrying_s(payloads, each) + added_s + (encode_s + decode_s),
-            occupied_s=formula.occupied_s(payloads, each),
+            carried_s=formula.carrying_s(out_bytes, back_bytes, links) + added_s + (encode_s + decode_s),
+            occupied_s=formula.occupied_s(out_bytes, back_bytes, links),
             sent_s=links.delay_s + 8 * out_bytes / links.rate_bps,
             near_s=np.where(crosses, near_s, 0.0) + encode_s,
             far_s=np.where(crosses, far_s, 0.0) + decode_s,
