@@ -12,11 +12,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from pareto.analysis.model_profile import ModelProfile
 from pareto.analysis.prediction.forecast import Forecasts
@@ -283,11 +284,10 @@ class Searching:
         if profile is None and not self._awaits:
             least = [plan.of_links(cell, self._models, self._networks, tolerance) for cell in cells]
             result.expected[:], result.bound[:] = self._roughly(cells), losses(*np.array(least).T)
-            splits, backends = (
-                _numbered(values)
-                for values in ([(cell.cuts, cell.codec) for cell in cells], [cell.backend for cell in cells])
-            )
-            return replace(result, twins=np.array([splits, backends]).T) if any(backends) else result
+            told = pd.DataFrame([cell.columns for cell in cells])
+            numbers = (told.groupby(by, sort=False).ngroup() for by in (["point", "codec"], "backend"))
+            twins = np.array([*numbers]).T
+            return replace(result, twins=twins) if twins[:, 1].any() else result
         if profile is None:
             return result
         ways = [(cell.transport, cell.codec) for cell in cells]
@@ -323,9 +323,3 @@ class Searching:
 
 def _group(condition: Condition) -> Group:
     return (*condition[:3], *condition[4:])
-
-
-def _numbered(values: Sequence[Hashable]) -> list[int]:
-    """A number for each value, from 0 in the order of coming: the same where values are equal."""
-    numbers = {value: number for number, value in enumerate(dict.fromkeys(values))}
-    return [numbers[value] for value in values]

@@ -36,6 +36,7 @@ from scipy.special import stdtr, stdtrit
 from pareto.analysis.fronts.shared_rounds import nondominated
 from pareto.analysis.statistics.posterior import moderated
 from pareto.analysis.statistics.samples import Bools, Floats, Ints
+from pareto.analysis.statistics.significance import holm
 
 ALPHA = 0.05
 """The greatest probability that a cell of the true front is struck off in a condition."""
@@ -263,19 +264,14 @@ class Evidence:
     def _by_rounds(self, variance: Floats, freedom: float, standing: Bools) -> tuple[Ints, Floats]:
         """The surest strike of each measured cell: by which one, and the probability that it is not worse than that
         one, over all pairs of this look whose second cell may still be on the front: the fewer are left, the surer is a
-        strike (Holm 1979)."""
+        strike."""
         left = ~standing[self.cells]
         by, least = np.zeros(len(left), dtype=np.int64), np.zeros(len(left))
         for those in self._members:
             for part in np.array_split(those, 1 + len(those) ** 2 // AT_ONCE):
                 _keep_less_sure(by, least, part, *self._surest(part, those, variance, freedom))
-        order = np.argsort(least[left], kind="stable")
-        count = np.full(len(least), max(1.0, left.sum()))
-        each = left.sum() - np.arange(left.sum())
-        stepped = np.empty(left.sum())
-        stepped[order] = np.maximum.accumulate(least[left][order] * each)
-        result = least * count
-        result[left] = stepped
+        result = least * max(1.0, left.sum())
+        result[left] = holm(least[left])
         return self.cells[by], result
 
     def _surest(self, cells: Ints, others: Ints, variance: Floats, freedom: float) -> tuple[Ints, Floats]:
