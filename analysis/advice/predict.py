@@ -18,11 +18,12 @@ import pandas as pd
 from pareto.analysis.advice.observed import Observed, is_chain
 from pareto.analysis.costs import MIN_PAYLOADS, slope
 from pareto.analysis.prediction import formula
-from pareto.analysis.prediction.compared import OBJECTIVES, Errors
+from pareto.analysis.prediction.compared import Errors
 from pareto.analysis.prediction.formula import Conditions, Values
 from pareto.analysis.prediction.network import Network
 from pareto.analysis.runs.points import NONE
 from pareto.analysis.statistics.samples import Bools, Floats, Ints
+from pareto.analysis.statistics.significance import MEASURES
 from pareto.protocol.constants import MOST_IN_FLIGHT
 
 PAIRS = 20_000_000
@@ -145,7 +146,7 @@ def predictor(observed: Observed, *, by_round: bool = False) -> Predictor:
 
 def as_measured(observed: Observed, *, by_round: bool = False) -> Predictor:
     """A predictor of what was measured at the profiles of `observed`, in any network: where no arithmetic holds."""
-    latency_s, ips = (observed.medians(name, by_round=by_round) for name in OBJECTIVES.values())
+    latency_s, ips = (observed.medians(name, by_round=by_round) for name in MEASURES.values())
     batch_size, nothing = int(observed.cells["batch_size"].iloc[0]), np.zeros(len(observed.cells))
     stage_s = batch_size / ips
     return Predictor(
@@ -234,11 +235,11 @@ def validate(observed: Observed) -> Validation:
     """
     profiles, crossing = observed.profiles, observed.cells["backend"].ne(NONE).to_numpy()
     held_out = len(profiles) > 1
-    off: dict[str, list[Floats]] = {objective: [] for objective in OBJECTIVES}
+    off: dict[str, list[Floats]] = {objective: [] for objective in MEASURES}
     for profile in profiles:
         central = predictor(observed.at(profile, without=True) if held_out else observed)
         there, network = observed.at(profile), vars(observed.networks[profile])
-        for objective, column in OBJECTIVES.items():
+        for objective, column in MEASURES.items():
             predicted = getattr(central, column)(**network)
             off[objective].append((predicted / there.medians(column) - 1)[crossing])
     errors = {objective: np.concatenate(each) for objective, each in off.items()}
@@ -266,7 +267,7 @@ def best(
         return pd.DataFrame(columns=COLUMNS)
     rows = rows[rows["feasible"].astype(bool) & rows["netem"].isin([*known])]
     rows, made = rows.astype(dict.fromkeys(("netem", "point", "backend"), "str")), []
-    for objective, column in OBJECTIVES.items():
+    for objective, column in MEASURES.items():
         figures = {column.replace("_", f"_{end}_"): end for end in ("low", "high")} | {column: "measured"}
         each = rows.dropna(subset=[column]).rename(columns=figures)
         worse = 1 if objective == "latency" else -1  # the power of a figure by which less is better

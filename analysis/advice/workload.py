@@ -22,13 +22,13 @@ from pareto.analysis.advice.observed import (
 from pareto.analysis.advice.predict import Predictor, Validation, as_measured, predictor, validate
 from pareto.analysis.fronts import quality
 from pareto.analysis.naming import listed
-from pareto.analysis.prediction.compared import OBJECTIVES
 from pareto.analysis.prediction.network import Network, networks
 from pareto.analysis.runs.load import Joined
 from pareto.analysis.runs.points import NO_CODEC, SETTLED, cuts, in_every_codec, nothing_crosses, work_names
 from pareto.analysis.runs.standing import stands
 from pareto.analysis.schema import STRUCK
 from pareto.analysis.statistics.noise import Floors, floor_of, floors
+from pareto.analysis.statistics.significance import MEASURES
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class Workload:
             if network is None:
                 made.append(as_measured(there, by_round=by_round))
                 continue
-            figures = (there.medians(name, by_round=by_round) for name in OBJECTIVES.values())
+            figures = (there.medians(name, by_round=by_round) for name in MEASURES.values())
             made.append((self.by_round if by_round else self.predictor).anchored(network, *figures))
         return made[0], made[1]
 

@@ -21,6 +21,7 @@ from pareto.analysis.runs.manifest import directions, section, within
 from pareto.analysis.runs.points import CELL, CONDITION, EAGER, cuts
 from pareto.analysis.statistics.doubt import Doubt
 from pareto.analysis.statistics.samples import Floats
+from pareto.analysis.statistics.significance import MEASURES
 from pareto.basics import files
 from pareto.protocol.errors import UserError
 from pareto.remote.link.units import percent
@@ -29,8 +30,6 @@ FOLDER = "profiles"
 """In a run's folder, the model profiles that it was made with, each in a folder of its own."""
 MOST = 64
 """Profiles that are read of a run."""
-OBJECTIVES = {"latency": "latency_s", "throughput": "throughput_ips"}
-"""By objective, the column of its figure."""
 COLUMNS = (
     *(*CELL, "point_name", "latency_s", "predicted_latency_s", "latency_error", "latency_off"),
     *("least_latency_s", "throughput_ips", "predicted_throughput_ips", "throughput_error", "throughput_off"),
@@ -126,10 +125,10 @@ def compared(
     made = [pd.DataFrame(columns=list(COLUMNS))]
     by = ["netem", "batch_size", "codec", "in_flight_asked", "backend"]
     # A profile times units in eager.
-    measured = rows[rows["engine"] == EAGER].dropna(subset=list(OBJECTIVES.values()), how="all")
+    measured = rows[rows["engine"] == EAGER].dropna(subset=list(MEASURES.values()), how="all")
     # Without the rows that stand for a cell of another codec, which was measured once: none's come first.
     measured = measured.sort_values("codec", key=lambda codec: codec != NONE, kind="stable")
-    figures = [*(name for name in CELL if name != "codec"), *OBJECTIVES.values()]
+    figures = [*(name for name in CELL if name != "codec"), *MEASURES.values()]
     known, slack = networks(manifests, strict=False), _widest(manifests)
     for profile in profiles:
         own = measured[measured["model"] == profile.model].drop_duplicates(figures)
@@ -170,12 +169,10 @@ def _nearest(network: Network, name: str, manifests: Sequence[Mapping[str, Any]]
 
 def _beside(group: pd.DataFrame, said: Mapping[str, Floats]) -> pd.DataFrame:
     """The rows of one condition and backend, with their forecasts beside them."""
-    predicted = {
-        f"predicted_{name}" if name in OBJECTIVES.values() else name: of for name, of in said.items()
-    }
+    predicted = {f"predicted_{name}" if name in MEASURES.values() else name: of for name, of in said.items()}
     made = group.assign(**predicted)
     expected, beyond = pd.DataFrame(), pd.DataFrame()
-    for objective, column in OBJECTIVES.items():
+    for objective, column in MEASURES.items():
         unit = column.removeprefix(objective)
         figure, said_to_be, spread = made[column], made[f"predicted_{column}"], 2 * made[f"{objective}_error"]
         made[f"{objective}_off"] = said_to_be / figure - 1
@@ -194,14 +191,14 @@ def sentences(frame: pd.DataFrame) -> Iterator[str]:
     """A line for each condition: how far off a profile's forecasts were."""
     for _, rows in frame.groupby(CONDITION, sort=False, dropna=False):
         parts = []
-        for objective in OBJECTIVES:
+        for objective in MEASURES:
             errors = Errors.of(rows[f"{objective}_off"].to_numpy(dtype=np.float64))
             if math.isfinite(errors.median):
                 parts.append(
                     f"{objective} off by {percent(errors.median)} (median), {percent(errors.worst)} (worst)"
                 )
-        right = sum(rows["expected"].str.count(name).sum() for name in OBJECTIVES)
-        figures = int(rows[list(OBJECTIVES.values())].notna().sum().sum())
+        right = sum(rows["expected"].str.count(name).sum() for name in MEASURES)
+        figures = int(rows[list(MEASURES.values())].notna().sum().sum())
         yield (
             f"{condition_title(rows.iloc[0])}: the model profile predicted {', '.join(parts)}, at "
             f"{count(len(rows), 'point')}; {right} of {figures} figures within two standard deviations"

@@ -21,8 +21,9 @@ from pareto.analysis.model_profile import ModelProfile
 from pareto.analysis.prediction import formula
 from pareto.analysis.prediction.formula import Chain, Conditions, Values, at
 from pareto.analysis.prediction.network import Network
-from pareto.analysis.runs.points import EAGER, of_role
+from pareto.analysis.runs.points import EAGER, NO_CODEC, of_role
 from pareto.analysis.statistics.samples import Floats, Ints
+from pareto.hosts.host import chain
 from pareto.protocol.constants import (
     BURST,
     GOODPUT,
@@ -34,8 +35,6 @@ from pareto.protocol.constants import (
 from pareto.protocol.errors import UserError
 
 AUTO = "auto"
-NONE = "none"
-"""No codec."""
 # Standard deviations, as shares, unless said otherwise; docs/prediction.md and docs/engines.md have their runs.
 BETWEEN_RUNS, UNDER_QUOTA = 0.12, 0.25
 """A device's speed from its profile to a trial: usually, and where it has a share of a core, spent in bursts."""
@@ -89,7 +88,7 @@ class Case:
     batch_size: int = 1
     in_flight: str = AUTO
     slack: Slack = Slack()
-    codec: str = NONE
+    codec: str = NO_CODEC
 
     @property
     def hosts(self) -> int:
@@ -107,11 +106,6 @@ FIGURES = (
 """The figures of a forecast: with one request in flight, and with many; standard deviations, as shares; bounds."""
 
 
-def roles(hosts: int) -> tuple[str, ...]:
-    """The roles along a chain of so many hosts."""
-    return ("edge", *(f"middle{number}" for number in range(1, hosts - 1)), "server")
-
-
 class Forecasts:
     """The forecasts of a model's splits in one case over one backend.
 
@@ -120,7 +114,7 @@ class Forecasts:
 
     def __init__(self, profile: ModelProfile, case: Case, backend: str) -> None:
         """Raises UserError for what the profile does not know."""
-        self.profile, self.case, self.roles = profile, case, roles(case.hosts)
+        self.profile, self.case, self.roles = profile, case, chain(case.hosts)
         times = [profile.of(role, case.batch_size) for role in self.roles]
         of_host = ("cpu", "median_s", "low_s", "high_s", "least_s", "outside_s", "after_pause_s")
         self._host = {name: np.array([getattr(each, name) for each in times]) for name in of_host}
@@ -221,7 +215,7 @@ class Forecasts:
         case = self.case
         payload_bytes = case.batch_size * self.profile.payload_bytes
         nothing_s = np.zeros((case.hosts - 1, len(payload_bytes)))
-        if case.codec == NONE:
+        if case.codec == NO_CODEC:
             return nothing_s, nothing_s, payload_bytes
         times = [self.profile.coding(role, case.batch_size, case.codec) for role in self.roles]
         crosses = payload_bytes > 0  # 0 bytes would be a payload that does not cross
@@ -290,7 +284,7 @@ class Forecasts:
         """
         encode_s, decode_s, out_bytes = self._of_codec("_least")
         if engine != EAGER:
-            nothing_s, some = np.zeros_like(encode_s), 1.0 if self.case.codec != NONE else np.inf
+            nothing_s, some = np.zeros_like(encode_s), 1.0 if self.case.codec != NO_CODEC else np.inf
             out_bytes = np.append(out_bytes[:1], np.minimum(out_bytes[1:], some))
             stages_s = _stages_s(np.zeros((self.case.hosts, len(out_bytes))))
             return self._chain(stages_s, (nothing_s, nothing_s, out_bytes), links)

@@ -22,6 +22,7 @@ import numpy as np
 from pareto.analysis.fronts import shared_rounds
 from pareto.analysis.schema import STANDS
 from pareto.analysis.statistics.samples import Bools, Floats, Ints
+from pareto.analysis.statistics.significance import MEASURES
 from pareto.predict.strikes import Evidence, Prospects, Strikes, losses
 from pareto.sweep import plan
 from pareto.sweep.cell import Cell
@@ -30,7 +31,6 @@ Group = tuple[str, str, int, str, str, int, str, str]
 """The values shared by all cells that are searched together: a condition but for the codec."""
 NAMES = ("model", "netem", "batch_size", "engine", "in_flight_asked", "prefetch_asked", "allocator", "load")
 """The columns of a group's values."""
-OBJECTIVES = {"latency": "latency_s", "throughput": "throughput_ips"}
 MOVED = 0.5
 """The probability to be chance above which a strike is taken back."""
 
@@ -85,7 +85,7 @@ class Search:
         for row, at in mine:
             self.tried[at] = True
             self.took_s[at] = float(row["wall_s"] or 0)
-            for objective, (figure, column) in zip(figures, OBJECTIVES.items(), strict=True):
+            for objective, (figure, column) in zip(figures, MEASURES.items(), strict=True):
                 if row["status"] in STANDS[figure]:
                     objective[at] = float(row[column] or "nan")
         self.measured = losses(*figures)

@@ -13,10 +13,11 @@ import pytest
 from pareto.analysis.backend_cost import BackendCost
 from pareto.analysis.model_profile import CodecTimes, ModelProfile, UnitTimes
 from pareto.analysis.prediction import forecast
-from pareto.analysis.prediction.forecast import Case, Forecasts, Slack, roles
+from pareto.analysis.prediction.forecast import Case, Forecasts, Slack
 from pareto.analysis.prediction.network import Network
 from pareto.analysis.runs.points import EAGER
 from pareto.analysis.statistics.samples import Floats
+from pareto.hosts.host import chain
 from pareto.protocol.constants import BURST, GOODPUT, MOST_IN_FLIGHT
 from pareto.protocol.errors import UserError
 
@@ -39,7 +40,7 @@ def unit_times(role: str, seconds: Floats, **changed: object) -> UnitTimes:
 
 def profile(hosts: int = 2, **of_edge: object) -> ModelProfile:
     units_s = 0.001 * np.arange(1, UNITS + 1)
-    names = roles(hosts)
+    names = chain(hosts)
     return ModelProfile(
         "net", "digest", "block", "uint8",
         (("input", 150_000), *((f"unit{unit}", 40_000 * (UNITS - unit)) for unit in range(1, UNITS + 1))),
