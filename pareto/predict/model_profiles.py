@@ -28,6 +28,7 @@ from pareto.partitions import registry
 from pareto.partitions.weights import file_digest
 from pareto.predict.backend_costs import QUICK, THOROUGH, Care
 from pareto.predict.model_times import Timing
+from pareto.predict.search import Group, group_of
 from pareto.predict.strikes import LEAST_LIKELY
 from pareto.protocol.errors import UserError
 from pareto.remote.link.units import minutes
@@ -119,11 +120,10 @@ def spares_s(whole: Plan) -> float:
     """The most seconds of a search's trials that model profiles can spare, by the plan of all its cells: without them
     `ROUNDS_UNTIL_KNOWN` rounds tell what can be on a front, and have all cells; with them only those that are always
     measured."""
-    taken_s: dict[tuple[Any, ...], list[float]] = {}
+    taken_s: dict[tuple[int, Group], list[float]] = {}
     for trial in whole.trials:
-        model, netem, batch_size, _, *settings = trial.cell.condition
         if trial.round <= ROUNDS_UNTIL_KNOWN:
-            key = trial.round, model, netem, batch_size, *settings
+            key = trial.round, group_of(trial.cell.condition)
             taken_s.setdefault(key, []).append(trial.estimate_s)
     return sum(sum(sorted(of_round)[LEAST_LIKELY:]) for of_round in taken_s.values())
 

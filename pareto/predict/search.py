@@ -25,10 +25,10 @@ from pareto.analysis.statistics.samples import Bools, Floats, Ints
 from pareto.analysis.statistics.significance import MEASURES
 from pareto.predict.strikes import Evidence, Prospects, Strikes, losses
 from pareto.sweep import plan
-from pareto.sweep.cell import Cell
+from pareto.sweep.cell import Cell, Condition
 
 Group = tuple[str, str, int, str, str, int, str, str]
-"""The values shared by all cells that are searched together: a condition but for the codec."""
+"""The values shared by all cells that are searched together: a condition but for the codec (`group_of`)."""
 NAMES = ("model", "netem", "batch_size", "engine", "in_flight_asked", "prefetch_asked", "allocator", "load")
 """The columns of a group's values."""
 MOVED = 0.5
@@ -189,6 +189,10 @@ class Search:
         """The cells that the links keep clearly behind these figures of their fronts: they have short trials, and are
         not struck off."""
         return self.where(self.behind(self.prospects.bound, others, plan.CLEARLY))
+
+
+def group_of(condition: Condition) -> Group:
+    return (*condition[:3], *condition[4:])
 
 
 def gaps(measured: Floats) -> Floats:

@@ -13,7 +13,6 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from pareto.analysis.prediction.forecast import Forecasts
 from pareto.analysis.statistics.samples import Bools, Floats
 from pareto.partitions.engines.registry import EAGER
 from pareto.predict import links
-from pareto.predict.search import NAMES, Group, Search, gaps
+from pareto.predict.search import NAMES, Group, Search, gaps, group_of
 from pareto.predict.strikes import PHYSICS, Prospects, losses
 from pareto.remote.codecs.registry import NONE
 from pareto.remote.link.units import minutes
@@ -56,12 +55,11 @@ class Searching:
         """store: None as long as there is none. profiles: of a search, by model; those that it lacks it gets later
         (`learn`)."""
         self._sweep, self._models, self._networks, self.store = sweep, models, networks, store
-        self._grows = sweep.grows
         every = plan.cells(sweep, models, networks)
         self.conditions = list(dict.fromkeys(condition for cell in every for condition in cell.conditions))
         self._cells: dict[Group, list[Cell]] = {}
         for cell in every:
-            self._cells.setdefault(_group(cell.condition), []).append(cell)
+            self._cells.setdefault(group_of(cell.condition), []).append(cell)
         self.is_measuring = False
         """Whether trials on disk of which no figure counts are this session's: they are not done again in it."""
         self._block: Block | None = None
@@ -77,7 +75,7 @@ class Searching:
             group: Search(
                 self._foreseen(group, cells, profiles.get(group[0])),
                 self._sweep.rounds,
-                grows=self._grows,
+                grows=self._sweep.grows,
                 cells=cells,
             )
             for group, cells in self._cells.items()
@@ -108,7 +106,7 @@ class Searching:
         if not rounds:
             last = {each: self.last(each) for each in self.conditions}
             grown = {each: number for each, number in last.items() if number > self._sweep.rounds}
-            missing = self.further(grown if self._grows else {})
+            missing = self.further(grown if self._sweep.grows else {})
             return missing if missing.trials else None
         # To change the network takes as long as many trials do. Within a budget all get as many rounds.
         most = math.inf if self._sweep.budget is not None else 2
@@ -163,7 +161,7 @@ class Searching:
         `decide` knows what belongs to it.
         """
         due: dict[int, set[Cell]] = {}
-        for group, number in {_group(each): number for each, number in numbers.items()}.items():
+        for group, number in {group_of(each): number for each, number in numbers.items()}.items():
             each = self._searches[group]
             before, tried = each.after(number - 1), each.tried[number - 1 : number]
             missing = (before.when == 0) & ~tried.any(axis=0) & (before.round == 0)
@@ -173,7 +171,7 @@ class Searching:
 
     def last(self, condition: Condition) -> int:
         """The last round of what is searched together with a condition's cells."""
-        return len(self._searches[_group(condition)].tried)
+        return len(self._searches[group_of(condition)].tried)
 
     def hardest(self, part: plan.Plan, left_s: float, pace: float) -> plan.Plan | None:
         """The cells of a round whose place is least clear, as many as fit into the time; None for fewer than two."""
@@ -272,35 +270,27 @@ class Searching:
 
     def _foreseen(self, group: Group, cells: Sequence[Cell], profile: ModelProfile | None) -> Prospects:
         _, netem, batch_size, engine, in_flight, *_ = group
-        tolerance = self._sweep.link_tolerance
-        result = replace(
-            Prospects.unknown(len(cells)),
-            fronts=self._fronts(cells),
-            accuracy=np.array(
-                [self._models[cell.model].accuracy_of(cell) for cell in cells]
-            ),  # known beforehand
-            moves=profile is not None and engine == EAGER,
-        )
-        if profile is None and not self._awaits:
+        tolerance, twins = self._sweep.link_tolerance, None
+        known = np.full((3, len(cells), 2), np.nan)
+        if profile is not None:
+            ways = [(cell.transport, cell.codec) for cell in cells]
+            for transport, codec in dict.fromkeys(ways):
+                mine = [number for number, way in enumerate(ways) if way == (transport, codec)]
+                case = links.case(netem, self._networks[netem], tolerance, batch_size, in_flight, codec)
+                splits = np.array([cells[each].cuts for each in mine])
+                said = Forecasts(profile, case, transport).of(splits, engine)
+                usual, errors, best = np.split(np.array([*said.values()]), 3)
+                known[:, mine] = losses(*usual), errors.T, losses(*best)
+        elif not self._awaits:
             least = [plan.of_links(cell, self._models, self._networks, tolerance) for cell in cells]
-            result.expected[:], result.bound[:] = self._roughly(cells), losses(*np.array(least).T)
+            known[0], known[2] = self._roughly(cells), losses(*np.array(least).T)
             told = pd.DataFrame([cell.columns for cell in cells])
             numbers = (told.groupby(by, sort=False).ngroup() for by in (["point", "codec"], "backend"))
-            twins = np.array([*numbers]).T
-            return replace(result, twins=twins) if twins[:, 1].any() else result
-        if profile is None:
-            return result
-        ways = [(cell.transport, cell.codec) for cell in cells]
-        for transport, codec in dict.fromkeys(ways):
-            mine = [number for number, way in enumerate(ways) if way == (transport, codec)]
-            case = links.case(netem, self._networks[netem], tolerance, batch_size, in_flight, codec)
-            foreseen = Forecasts(profile, case, transport).of(
-                np.array([cells[each].cuts for each in mine]), engine
-            )
-            result.expected[mine] = losses(foreseen["latency_s"], foreseen["throughput_ips"])
-            result.error[mine] = np.stack([foreseen["latency_error"], foreseen["throughput_error"]], axis=1)
-            result.bound[mine] = losses(foreseen["least_latency_s"], foreseen["most_throughput_ips"])
-        return result
+            twins = np.array([*numbers]).T if told["backend"].nunique() > 1 else None
+        expected, error, bound = known
+        accuracy = np.array([self._models[cell.model].accuracy_of(cell) for cell in cells])
+        moves = profile is not None and engine == EAGER
+        return Prospects(expected, error, bound, self._fronts(cells), accuracy, twins, moves)
 
     def _fronts(self, cells: Sequence[Cell]) -> Bools:
         """The fronts that each cell may be on: cells x fronts. Each codec has one; without a search each backend of a
@@ -319,7 +309,3 @@ class Searching:
     def _crossed(self, cell: Cell) -> int:
         """How many links a request of the cell crosses."""
         return sum(cut < self._models[cell.model].last for cut in cell.cuts)
-
-
-def _group(condition: Condition) -> Group:
-    return (*condition[:3], *condition[4:])

@@ -76,10 +76,6 @@ class Prospects:
     twins: Ints | None = None
     moves: bool = True
 
-    @classmethod
-    def unknown(cls, cells: int) -> Prospects:
-        return cls(*np.full((3, cells, 2), np.nan))
-
     @cached_property
     def tiers(self) -> Ints:
         """Tiers by cell: 0 on the front by the forecast, 1 likely, or among the `LEAST_LIKELY` likeliest, 2 neither."""
