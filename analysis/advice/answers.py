@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -105,9 +106,8 @@ def _feasible(front: pd.DataFrame, workload: Workload) -> pd.MultiIndex:
     """The cells (`CELL`) of a workload that satisfy the report's constraint. front: of one profile."""
     own = front.merge(workload.rows[WORKLOAD].drop_duplicates(), on=WORKLOAD)
     own = own[own["feasible"].astype(bool)]
-    return pd.MultiIndex.from_frame(
-        own.assign(engine=work_names(own) if "engine" in workload.varied else "")[CELL]
-    )
+    engine = work_names(own) if "engine" in workload.varied else ""
+    return pd.MultiIndex.from_frame(own.assign(engine=engine)[CELL])
 
 
 def _sentence(ranked: Ranking, network: Network | None) -> str:
@@ -184,9 +184,8 @@ def of_codecs(runs: Joined) -> list[str]:
         return []
     every = workloads(runs, over_codecs=True, strict=False)
     fit = (each for each in every if each.rows["codec"].nunique() > 1 and not each.unfit)
-    return [line for each in fit for netem in each.observed.profiles for line in _of_codecs_at(each, netem)][
-        :MOST
-    ]
+    lines = (_of_codecs_at(each, netem) for each in fit for netem in each.observed.profiles)
+    return [*itertools.islice(itertools.chain.from_iterable(lines), MOST)]
 
 
 def _of_codecs_at(workload: Workload, netem: str) -> Iterator[str]:

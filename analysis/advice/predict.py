@@ -63,9 +63,8 @@ class Predictor:
     def latency_s(self, **conditions: Values) -> Floats:
         """Seconds with one request in flight: the conditions' shape x cells."""
         network_s = formula.carrying_s(*self._on_link(conditions)) + self.overhead_s
-        return np.asarray(
-            self.latency_scale * (self.work_s + np.where(self.payload_bytes > 0, network_s, 0.0))
-        )
+        crossing_s = np.where(self.payload_bytes > 0, network_s, 0.0)
+        return np.asarray(self.latency_scale * (self.work_s + crossing_s))
 
     def throughput_ips(self, **conditions: Values) -> Floats:
         """Images a second with as many requests in flight as the runs had: shapes as in `latency_s`."""
@@ -81,9 +80,8 @@ class Predictor:
 
     def cost(self, objective: str, **conditions: Values) -> Floats:
         """The cost, to be least: seconds of latency, or seconds an image (`throughput`). Unknown is inf."""
-        cost = (
-            self.latency_s(**conditions) if objective == "latency" else 1 / self.throughput_ips(**conditions)
-        )
+        of_latency = objective == "latency"
+        cost = self.latency_s(**conditions) if of_latency else 1 / self.throughput_ips(**conditions)
         return np.where(np.isnan(cost), np.inf, cost)
 
     def anchored(self, network: Network, latency_s: Floats, throughput_ips: Floats) -> Predictor:
@@ -147,11 +145,9 @@ def predictor(observed: Observed, *, by_round: bool = False) -> Predictor:
 def as_measured(observed: Observed, *, by_round: bool = False) -> Predictor:
     """A predictor of what was measured at the profiles of `observed`, in any network: where no arithmetic holds."""
     latency_s, ips = (observed.medians(name, by_round=by_round) for name in MEASURES.values())
-    batch_size, nothing = int(observed.cells["batch_size"].iloc[0]), np.zeros(len(observed.cells))
-    stage_s = batch_size / ips
-    return Predictor(
-        observed.cells, batch_size, MOST_IN_FLIGHT, nothing, nothing, latency_s, nothing, stage_s
-    )
+    cells, nothing = observed.cells, np.zeros(len(observed.cells))
+    size = int(cells["batch_size"].iloc[0])
+    return Predictor(cells, size, MOST_IN_FLIGHT, nothing, nothing, latency_s, nothing, stage_s=size / ips)
 
 
 def on_grid(
@@ -176,10 +172,8 @@ def _overhead_s(observed: Observed, by_round: bool) -> Floats:
     """a + b x bytes, rounds x cells; 0 where nothing crosses, NaN for a backend without a known link."""
     cells, backend = observed.cells, observed.cells["backend"].to_numpy()
     nbytes = (cells["wire_bytes"] + cells["result_bytes"]).to_numpy(dtype="float64")
-    at_profile = [
-        np.atleast_2d(observed.at(name).medians("overhead_s", by_round=by_round))
-        for name in observed.profiles
-    ]
+    profiles = map(observed.at, observed.profiles)
+    at_profile = [np.atleast_2d(of.medians("overhead_s", by_round=by_round)) for of in profiles]
     result = np.zeros_like(at_profile[0])
     for name in set(backend) - {NONE}:
         mine = backend == name

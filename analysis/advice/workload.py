@@ -59,15 +59,12 @@ class Workload:
         if ok.empty:
             return f"{model}: no valid trial among {len(self.rows)}: nothing to advise from"
         if is_chain(ok):
-            return (
-                f"{model}: a chain of hosts was measured: advice on chains is by a model profile (--profile)"
-            )
-        if set(ok["netem"]) & set(self.networks):
+            by = "advice on chains is by a model profile (--profile)"
+            return f"{model}: a chain of hosts was measured: {by}"
+        if (measured := set(ok["netem"])) & self.networks.keys():
             return ""
-        return (
-            f"{model}: no profile of a constant delay and rate was measured "
-            f"({', '.join(sorted(ok['netem'].unique()))}): nothing to predict from"
-        )
+        names = ", ".join(sorted(measured))
+        return f"{model}: no profile of a constant delay and rate was measured ({names}): nothing to predict from"
 
     @cached_property
     def valid(self) -> pd.DataFrame:

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -59,10 +59,8 @@ class Errors(NamedTuple):
 
 def in_run(folder: Path) -> Iterator[Path]:
     """The folders of the model profiles in a run's folder. Raises UserError, OSError."""
-    kept = (
-        folder / FOLDER / name for name, kind in files.listing(folder, FOLDER).items() if kind == "a folder"
-    )
-    yield from itertools.islice(kept, MOST)
+    there = files.listing(folder, FOLDER).items()
+    yield from itertools.islice((folder / FOLDER / name for name, kind in there if kind == "a folder"), MOST)
 
 
 def profiles_of(runs: Iterable[Path], named: Iterable[Path]) -> tuple[list[ModelProfile], list[str]]:
@@ -91,17 +89,15 @@ def unfit(profile: ModelProfile, manifests: Sequence[Mapping[str, Any]]) -> str:
         return "one of them is simulated, the other is not"
     shares = {times.cpu for times in profile.times if times.role == "edge"}
     if any((within(run, "sweep", "edge_cpu") or 1.0) not in shares for run in runs):
-        return (
-            f"the edge had another share of a core (--edge-cpu {', '.join(f'{share:g}' for share in shares)})"
-        )
+        mine = ", ".join(f"{share:g}" for share in shares)
+        return f"the edge had another share of a core (--edge-cpu {mine})"
     return ""
 
 
 def unused(profiles: Sequence[ModelProfile], manifests: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """A line on each profile that is not compared with what was measured, or not with all of it, and why."""
-    named = {
-        name: None for run in manifests for name in within(run, "sweep", "engines") or () if name != EAGER
-    }
+    engines = (within(run, "sweep", "engines") or () for run in manifests)
+    named = [name for name in dict.fromkeys(itertools.chain.from_iterable(engines)) if name != EAGER]
     for profile in profiles:
         if why := unfit(profile, manifests):
             yield f"the model profile of {profile.model} of {profile.made_at} is left out: {why}"
@@ -152,11 +148,11 @@ def compared(
 
 def _widest(manifests: Iterable[Mapping[str, Any]]) -> Slack:
     """The widest tolerances of the runs."""
-    options = {"rate": "tolerance", "rtt": "rtt_tolerance", "rtt_floor_s": "rtt_floor"}
     asked = [
-        {field: within(run, "sweep", name) or 0.0 for field, name in options.items()} for run in manifests
+        [within(run, "sweep", name) or 0.0 for name in ("tolerance", "rtt_tolerance", "rtt_floor")]
+        for run in manifests
     ]
-    return Slack(**{field: max(each[field] for each in (vars(Slack()), *asked)) for field in options})
+    return Slack(*map(max, zip(astuple(Slack()), *asked, strict=True)))
 
 
 def _nearest(network: Network, name: str, manifests: Sequence[Mapping[str, Any]]) -> Network:
@@ -171,7 +167,7 @@ def _beside(group: pd.DataFrame, said: Mapping[str, Floats]) -> pd.DataFrame:
     """The rows of one condition and backend, with their forecasts beside them."""
     predicted = {f"predicted_{name}" if name in MEASURES.values() else name: of for name, of in said.items()}
     made = group.assign(**predicted)
-    expected, beyond = pd.DataFrame(), pd.DataFrame()
+    expected, beyond_bound = pd.DataFrame(), pd.DataFrame()
     for objective, column in MEASURES.items():
         unit = column.removeprefix(objective)
         figure, said_to_be, spread = made[column], made[f"predicted_{column}"], 2 * made[f"{objective}_error"]
@@ -179,12 +175,10 @@ def _beside(group: pd.DataFrame, said: Mapping[str, Floats]) -> pd.DataFrame:
         low, high = (made[f"{objective}_{end}{unit}"].fillna(figure) for end in ("low", "high"))
         expected[objective] = (said_to_be * (1 - spread) <= high) & (said_to_be * (1 + spread) >= low)
         bound = made["least_latency_s" if objective == "latency" else "most_throughput_ips"]
-        beyond[objective] = figure < bound if objective == "latency" else figure > bound
+        beyond_bound[objective] = figure < bound if objective == "latency" else figure > bound
     # The names of the columns that hold.
-    named = {"expected": expected, "beyond_bound": beyond}
-    return made.assign(
-        **{name: flags.dot(flags.columns + ",").str.rstrip(",") for name, flags in named.items()}
-    )
+    expected, beyond_bound = (of.dot(of.columns + ",").str.rstrip(",") for of in (expected, beyond_bound))
+    return made.assign(expected=expected, beyond_bound=beyond_bound)
 
 
 def sentences(frame: pd.DataFrame) -> Iterator[str]:
@@ -194,9 +188,8 @@ def sentences(frame: pd.DataFrame) -> Iterator[str]:
         for objective in MEASURES:
             errors = Errors.of(rows[f"{objective}_off"].to_numpy(dtype=np.float64))
             if math.isfinite(errors.median):
-                parts.append(
-                    f"{objective} off by {percent(errors.median)} (median), {percent(errors.worst)} (worst)"
-                )
+                median, worst = percent(errors.median), percent(errors.worst)
+                parts.append(f"{objective} off by {median} (median), {worst} (worst)")
         right = sum(rows["expected"].str.count(name).sum() for name in MEASURES)
         figures = int(rows[list(MEASURES.values())].notna().sum().sum())
         yield (

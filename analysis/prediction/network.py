@@ -80,8 +80,6 @@ def _own(manifest: Mapping[str, Any]) -> Network | None:
         if len(bare) == 1:
             (link,) = bare.values()
             delay_s = (link.get("rtt_s") or 0.0) / 2
-            out_bps, back_bps = (
-                (link.get(rate) or math.inf) / GOODPUT for rate in ("rate_bps", "rate_back_bps")
-            )
-            return Network(delay_s, out_bps, delay_s, back_bps)
+            out_bps, back_bps = (link.get(rate) or math.inf for rate in ("rate_bps", "rate_back_bps"))
+            return Network(delay_s, out_bps / GOODPUT, delay_s, back_bps / GOODPUT)
     return None

@@ -14,7 +14,6 @@ from typing import Any
 
 from rich.console import Console
 
-from pareto import PROFILES
 from pareto.analysis.backend_cost import BackendCost
 from pareto.analysis.model_profile import ModelProfile, read
 from pareto.analysis.naming import file_stem
@@ -63,7 +62,7 @@ def on_testbed(
     bed: Testbed,
     workers: Workers,
     prepared: dict[str, Prepared],
-    folder: Path = PROFILES,
+    folder: Path,
     *,
     fresh: bool = False,
     spares_s: float | None = None,

@@ -22,7 +22,7 @@ import numpy as np
 from pareto.analysis.fronts import shared_rounds
 from pareto.analysis.schema import STANDS
 from pareto.analysis.statistics.samples import Bools, Floats, Ints
-from pareto.analysis.statistics.significance import MEASURES
+from pareto.analysis.statistics.significance import MEASURES, medians
 from pareto.predict.strikes import Evidence, Prospects, Strikes, losses
 from pareto.sweep import plan
 from pareto.sweep.cell import Cell, Condition
@@ -169,10 +169,7 @@ class Search:
     @property
     def medians(self) -> Floats:
         """The medians over rounds, NaN without a figure that can be trusted: cells x 2."""
-        medians = np.full(self.measured.shape[1:], np.nan)
-        known = ~np.isnan(self.measured).all(axis=0)
-        medians[known] = np.nanmedian(self.measured[:, known], axis=0)
-        return medians
+        return np.stack([medians(self.measured[:, :, each].T) for each in (0, 1)], axis=1)
 
     def behind(self, figures: Floats, others: Floats, times: float) -> Bools:
         """Whether, on each of its fronts, something is `times` as good in both objectives: cells x 2, `losses`."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pareto.hosts.host import EDGE
 from pareto.partitions.graph import TensorSpec
 from pareto.partitions.model import Outline
 from pareto.predict.model_times import coded_at
@@ -30,16 +29,6 @@ def wire_shares(
     for at, text in coded:
         shares[text][at] = _share(world, registry.parse(text), outline.points[at].payload)
     return {text: tuple(of_points) for text, of_points in shares.items()}
-
-
-def codec_s(
-    world: World, outline: Outline, codecs: Sequence[registry.Codec]
-) -> dict[str, tuple[tuple[float, float], ...]]:
-    """By codec, the seconds of the edge to encode an image's payload at each point, and to decode it."""
-    return {
-        text: tuple(seconds(world, EDGE, text, point.payload_bytes) for point in outline.points)
-        for text in dict.fromkeys(text for _, text in coded_at(outline, codecs))
-    }
 
 
 def seconds(world: World, role: str, codec: str, payload_bytes: float) -> tuple[float, float]:

@@ -114,6 +114,7 @@ class Simulation:
         outline = partitioned.outline(how)
         flops = tuple(cost.flops for cost in costs.of_units(outline))
         points = tuple((point.name, point.payload_bytes) for point in outline.points)
+        shares = codecs.wire_shares(self.world, outline, sweep.coding)
         facts = ModelFacts(
             points,
             sum(self.world.unit_times_s(EDGE, outline.name, flops)),
@@ -122,8 +123,11 @@ class Simulation:
             units=costs.held(outline),
             notes=(fold_note(outline.points, outline.cuts), f"{SIMULATED}: {NOTE}"),
             dtypes=tuple(tuple(spec.dtype for spec in point.payload) for point in outline.points),
-            wire_shares=codecs.wire_shares(self.world, outline, sweep.coding),
-            codec_s=codecs.codec_s(self.world, outline, sweep.coding),
+            wire_shares=shares,
+            codec_s={
+                text: tuple(codecs.seconds(self.world, EDGE, text, nbytes) for _, nbytes in points)
+                for text in shares
+            },
         )
         manifest = {
             "graph_digest": outline.graph_digest,
