@@ -1,8 +1,7 @@
 """A model profile: what each unit of a model takes on each device, and what each backend adds on each link.
 
-`./pareto.sh partitions MODEL --times` makes one, in a folder of its own: `profile.csv`, `backends.csv`, with codecs
-`codecs.csv`, and the rest in `profile.json`.
-A network profile is another thing: delay and rate of a link.
+`./pareto.sh partitions MODEL --times` makes one, in a folder of its own. A network profile is another thing: delay and
+rate of a link.
 """
 
 from __future__ import annotations
@@ -170,8 +169,7 @@ class ModelProfile:
         raise UserError(f"the profile of {self.model} has no {what} {words.format_map(key)}: it has {there}")
 
     def write(self, folder: Path, under: Path | None = None) -> tuple[Path, ...]:
-        """Write its files, each whole or not at all; their paths. under: as of `files.write`, made where it lacks.
-        Raises UserError."""
+        """The paths of its files, each written whole or not at all. under: as of `files.write`. Raises UserError."""
         points = [str(point) for point in range(len(self.points))]
         tables = {PROFILE: self._unit_rows(), BACKENDS: [vars(each) | each.figures for each in self.backends]}
         if self.codecs:

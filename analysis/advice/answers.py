@@ -33,9 +33,7 @@ Conditions = tuple[tuple[str, ...], ...]
 
 
 class Answer(str):
-    """An answer in a sentence. conditions: those that it answers, first that of the engine that it chooses. sure: its
-    point is the best with at least 95 %.
-    """
+    """An answer in a sentence. conditions: those it answers, first that of the chosen engine. sure: by 95 % or more."""
 
     conditions: Conditions
     sure: bool
@@ -141,8 +139,6 @@ def _sentence(ranked: Ranking, network: Network | None) -> str:
 def _by_engine(workload: Workload, asked: Mapping[str, Any]) -> str:
     """`best by engine: onnx at 15 (80 ms), eager all on the edge (94 ms, 18 % longer)`, and whether the best split
     moves with the engine, which is told where the best of both is sure; empty text where there is one engine.
-
-    asked: of `ranking`.
     """
     of_engines: dict[str, Ranking] = {}
     for engine in workload.rows["engine"].unique() if "engine" in workload.varied else ():

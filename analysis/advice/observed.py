@@ -157,9 +157,8 @@ class Observed:
 
 
 def observe(trials: pd.DataFrame, stages: pd.DataFrame, networks: Mapping[str, Network]) -> Observed:
-    """The measurements in the trials of one workload, of which one at least must be valid; frames of
-    `analysis.runs.load`. Runs older than `stages.csv` have the medians of the latency phase in place of the better mean
-    of both.
+    """The measurements in the trials of one workload, of which one at least must be valid. Runs older than `stages.csv`
+    have the medians of the latency phase in place of the better mean of both.
     """
     # Columns first, rows then: the other way round, all that is measured would be copied.
     columns = [*NEEDED, *([AT_WORK] if AT_WORK in trials else [])]

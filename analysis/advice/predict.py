@@ -1,8 +1,7 @@
 """Predictions of points in networks where they were not measured: stages as measured, links by arithmetic.
 
-The arithmetic is `analysis.prediction.formula`; what the backend adds is a + b x bytes. A split's time is predicted
-from its stages and the network as by Kang et al., "Neurosurgeon", ASPLOS 2017; here the stages are measured, not
-modelled, and so is what the backend adds (a, b). How well that does is tested (`validate`).
+A split's time is predicted from its stages and the network as by Kang et al., "Neurosurgeon", ASPLOS 2017; here the
+stages are measured, not modelled, and so is what the backend adds, a + b x bytes. How well that does is tested.
 """
 
 from __future__ import annotations
@@ -206,10 +205,9 @@ def _of_backend(values: Floats, backend: npt.NDArray[Any]) -> Floats:
 
 @dataclass(frozen=True)
 class Validation:
-    """The errors of predictions, by objective, over the points that cross the link.
+    """The errors of predictions, by objective, over the points that cross the link: so many `cells` at `profiles`.
 
-    `held_out`: each profile was predicted from the others alone; else from all, itself among them, as there is no
-    other. `profiles`: how many were tested. `cells`: how many points at them.
+    held_out: each profile was predicted from the others alone; else from itself, as there is no other.
     """
 
     held_out: bool
@@ -223,10 +221,7 @@ class Validation:
 
 
 def validate(observed: Observed) -> Validation:
-    """The errors of predicting each profile without its own trials, against the medians measured there.
-
-    Points where nothing crosses are not tested: no network is in them.
-    """
+    """The errors of predicting each profile without its own trials, against the medians measured there."""
     profiles, crossing = observed.profiles, observed.cells["backend"].ne(NONE).to_numpy()
     held_out = len(profiles) > 1
     off: dict[str, list[Floats]] = {objective: [] for objective in MEASURES}

@@ -206,9 +206,7 @@ def _probabilities(
 
 
 def _unsure(choices: pd.DataFrame, rounds: int, untested: bool) -> str:
-    """The reason why no probability of the best is stated; empty text where one is. rounds: of the best. untested: how
-    far predictions are off is not known.
-    """
+    """The reason why no probability of the best, of so many rounds, is stated; empty text where one is."""
     p, too = choices["probability"], f"{count(rounds, 'round')}: too {{}} to say how sure"
     likeliest = choices.loc[p.fillna(0.0).idxmax()]
     if rounds < MIN_ROUNDS:

@@ -1,5 +1,4 @@
-"""Points that a conclusion leaves out: without a valid trial, if their bounds allow that they are better; and the
-probabilities that they leave open."""
+"""Points without a valid trial that may be better, by their bounds, and the probabilities that they leave open."""
 
 from __future__ import annotations
 
@@ -46,9 +45,7 @@ _STATED = (("probability", "probability_all"), CONDITION), (("codec_probability"
 
 
 def located(rows: pd.DataFrame, every: pd.DataFrame | None = None) -> pd.DataFrame:
-    """The trials under the names of their cells: of no backend where nothing crosses, of the engines at work where
-    advice chooses one. every: the trials that tell where nothing crosses.
-    """
+    """The trials under the names of their cells. every: the trials that tell where nothing crosses."""
     backend = rows["backend"].astype("str").where(~nothing_crosses(rows, every), NONE)
     return rows.assign(backend=backend, engine=rows.get(WORK, rows["engine"]))
 

@@ -35,9 +35,8 @@ from pareto.analysis.statistics.significance import MEASURES
 class Workload:
     """The trials of one workload (`rows`, with the columns that advice looks at), valid or not.
 
-    runs: where they are from. networks: the profiles that are one delay and rate; none of a chain. noise: the floors
-    under the trials. varied: the columns of `WORKLOAD` in which the trials differ, as advice chooses that too: `codec`,
-    `engine`.
+    networks: the profiles that are one delay and rate; none of a chain. noise: the floors under the trials. varied:
+    those of `codec` and `engine` in which the trials differ, as advice chooses that too.
     """
 
     rows: pd.DataFrame

@@ -40,9 +40,7 @@ NAMED = 3
 
 
 class Errors(NamedTuple):
-    """Absolute errors, as shares of what was measured, and the root of the mean square of the logarithms of predicted
-    over measured. NaN: none could be tested.
-    """
+    """Absolute errors, as shares of what was measured, and the root mean square of log(predicted / measured)."""
 
     median: float
     worst: float
@@ -64,10 +62,8 @@ def in_run(folder: Path) -> Iterator[Path]:
 
 
 def profiles_of(runs: Iterable[Path], named: Iterable[Path]) -> tuple[list[ModelProfile], list[str]]:
-    """The model profiles in the runs' folders and those that are named, and a line on each that is unreadable.
-
-    Raises UserError for one that is named.
-    """
+    """The model profiles in the runs' folders and those that are named, and a line on each that is unreadable; a named
+    one raises UserError."""
     profiles, unread = [read(folder) for folder in named], []
     for run in runs:
         try:

@@ -44,13 +44,11 @@ ADDED, SENDING = 0.4, 0.7
 """The time that a backend and waking up add to a request, and the processor time of sending: the program that shapes
 the link has it on one core or on the other."""
 RESENDING_S, RESENDING_RTTS, RESENDING = 0.1, 4, 0.6
-"""The cost to a request of packets that a full queue drops: half of Linux' least time-out, 0.2 s, and some round
-trips; and its standard deviation."""
+"""The cost of packets that a full queue drops: half of Linux' least time-out, 0.2 s, some round trips; its error."""
 WAITING = 0.01
 """A host's wait for a link: the longer it is, the longer the stage takes."""
 FILLING, DROPPING = 0.025, 0.2
-"""The throughput where a link is the slowest step: how well requests fill it; and where its queue does not hold all
-that are in flight."""
+"""The throughput where a link is slowest: how well requests fill it; and where its queue does not hold all of them."""
 SPARE = 1.25
 """The requests that a trial has in flight, as a multiple of those that its slowest step needs."""
 CODING = 0.35
@@ -209,9 +207,8 @@ class Forecasts:
         return np.array([getattr(cost, figure) for cost in self._costs])[:, None]
 
     def _of_codec(self, which: str) -> tuple[Floats, Floats, Floats]:
-        """Seconds that the codec takes of the hosts before and behind each link (inf: it cannot be used), and bytes
-        that it sends at each point; which: `_least`, or empty text.
-        """
+        """Seconds of the codec before and behind each link (inf: it cannot be used), and bytes that it sends at each
+        point; which: `_least`, or empty text."""
         case = self.case
         payload_bytes = case.batch_size * self.profile.payload_bytes
         nothing_s = np.zeros((case.hosts - 1, len(payload_bytes)))
@@ -221,12 +218,10 @@ class Forecasts:
         crosses = payload_bytes > 0  # 0 bytes would be a payload that does not cross
         # At the least: a host with a share of a core may have its pauses before or after a codec's work.
         share = self._host["cpu"][:, None] * (1 - CODEC_MARGIN) if which else 1.0
+        names = f"encode{which}_s", f"decode{which}_s"
+        taken_s = (share * np.array([getattr(each, name) for each in times]) for name in names)
         encode_s, decode_s = (
-            np.where(crosses, np.nan_to_num(seconds, nan=np.inf, posinf=np.inf), 0.0)
-            for seconds in (
-                share * np.array([getattr(each, f"{step}{which}_s") for each in times])
-                for step in ("encode", "decode")
-            )
+            np.where(crosses, np.nan_to_num(each_s, nan=np.inf, posinf=np.inf), 0.0) for each_s in taken_s
         )
         wire_bytes = np.maximum(np.nan_to_num(getattr(times[0], f"wire{which}_bytes")), 1.0)
         return encode_s[:-1], decode_s[1:], np.where(crosses, wire_bytes, 0.0)

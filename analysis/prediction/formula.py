@@ -34,8 +34,7 @@ class Conditions:
 
 
 def carrying_s(out_bytes: Floats, back_bytes: Floats, link: Conditions, reached: float = GOODPUT) -> Floats:
-    """Seconds that a link adds to the latency of a request with these bytes; conditions broadcast against them.
-    reached: the share of its rate."""
+    """Seconds that a link adds to the latency of a request with these bytes. reached: the share of its rate."""
     transfers_s = 8 / reached * (out_bytes / link.rate_bps + back_bytes / link.rate_back_bps)
     return np.where(out_bytes > 0, link.delay_s + link.delay_back_s + transfers_s, 0.0)
 

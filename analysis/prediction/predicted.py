@@ -121,10 +121,7 @@ def behind(row: Mapping[str, float], front: pd.DataFrame) -> tuple[float, float]
 
 
 def front(chain: Chain) -> Ints:
-    """The splits that no other dominates in latency and throughput, least latency first: splits x links.
-
-    One of several with the same figures is there.
-    """
+    """The splits that no other dominates, least latency first (splits x links); one of those with equal figures."""
     found: list[Ints] = []
     stages_s, carried_s = chain.segments_s.copy(), chain.carried_s.copy()
     steps_s = chain.segments_s.copy()

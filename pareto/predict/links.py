@@ -14,8 +14,7 @@ from pareto.remote.link.profile import Direction, Profile
 def case(
     netem: str, profiles: Sequence[Profile], tolerance: Tolerance, batch_size: int, in_flight: str, codec: str
 ) -> Case:
-    """The case of these links: in the mean, at their best, which bounds count with, and as far off as probes let them
-    be."""
+    """The case of these links: in the mean, at their best, for bounds, and as far off as probes let them be."""
     usual, best = (
         tuple(Network(*of(each.edge_to_server, each), *of(each.server_to_edge, each)) for each in profiles)
         for of in (_mean, _best)

@@ -116,9 +116,8 @@ def estimate_s(sweep: Sweep, care: Care, *, of_links: bool = True) -> float:
 
 
 def spares_s(whole: Plan) -> float:
-    """The most seconds of a search's trials that model profiles can spare, by the plan of all its cells: without them
-    `ROUNDS_UNTIL_KNOWN` rounds tell what can be on a front, and have all cells; with them only those that are always
-    measured."""
+    """The most seconds of a search's trials that model profiles can spare, by the plan of all its cells: all that the
+    first `ROUNDS_UNTIL_KNOWN` rounds have beyond the cells that are always measured."""
     taken_s: dict[tuple[int, Group], list[float]] = {}
     for trial in whole.trials:
         if trial.round <= ROUNDS_UNTIL_KNOWN:
@@ -130,8 +129,7 @@ def spares_s(whole: Plan) -> float:
 def folder_of(folder: Path, sweep: Sweep, outline: partitioned.Outline, world: Any = None) -> Path:
     """Where the profile of a model is kept: a folder for each graph, testbed, and setting that changes a time.
 
-    The name's end is the same for all models on a testbed whose links are to be the same for a backend. world: the
-    record of a simulated testbed.
+    The name's end is the same for all models whose backends cost the same. world: the record of a simulated testbed.
     """
     where = sweep.testbed if world is None else world
     links, tcp = links_of(sweep), asdict(sweep.tcp)
@@ -199,8 +197,7 @@ def ago(profile: ModelProfile, facts: Facts) -> str:
 
 
 def _costs_of_another(place: Path, sweep: Sweep, facts: Facts) -> tuple[list[BackendCost], str] | None:
-    """The backends' costs on the links, and when they were measured, by another model's profile; None without one
-    that counts."""
+    """The backends' costs by another model's profile that counts, and when they were measured; None without one."""
     wanted = set(product(map("-".join, pairwise(facts)), sweep.transports))
     for other in sorted(place.parent.glob(f"*-{place.name.rpartition('-')[2]}")):
         with suppress(UserError):

@@ -40,8 +40,7 @@ class Decision:
     """The outcome of a look at a condition's cells, and the next step with them.
 
     strikes: what is struck off. when: of each cell, after which round; 0 if it is not. front: of those that are not.
-    round: the number of the next round, 0 when there is nothing more to measure. due: its cells that have no trial in
-    it yet.
+    round: the number of the next one, 0 when nothing is left to measure. due: its cells that have no trial in it yet.
     """
 
     strikes: Strikes
@@ -52,8 +51,7 @@ class Decision:
 
 
 class Search:
-    """The search among cells that compete, their trials so far, and its decisions. Looks at rows that did not change
-    since are kept."""
+    """The search among cells that compete, their trials so far, and its decisions. Looks at the same rows are kept."""
 
     decision: Decision
     measured: Floats
@@ -69,8 +67,7 @@ class Search:
         """rounds: how many each cell gets that is not struck off. grows: whether more rounds may be added."""
         self.prospects, self.rounds, self.grows, self.cells = prospects, rounds, grows, cells or []
         self.joins = 1 if (prospects.tiers < 2).all() else 1 + 2 * rounds // 3
-        """The round in which cells that are not likely are measured for the first time: by then those that can strike
-        them off are known well."""
+        """The first round of cells that are not likely: by then those that can strike them off are known well."""
         self._known: dict[tuple[int, bytes], Decision] = {}
         """The outcome of each look so far, by its number and the digest of its rows."""
 
@@ -98,9 +95,8 @@ class Search:
     def decide(self, measured: Floats, tried: Bools) -> Decision:
         """The decision after such trials, by making every decision so far again.
 
-        A strike stands until its probability to be chance exceeds `MOVED`. A cell that joined late, or comes back,
-        lacks rounds. Where it is on the front, they are made up for by rounds of that front, but not more than as many
-        again.
+        A cell that joined late, or comes back, lacks rounds. Where it is on the front, rounds of that front make up for
+        them, but not more than as many again.
         """
         cells, rounds, had = len(self.prospects.expected), self.rounds, len(tried)
         none = np.zeros(cells, dtype=bool)
@@ -183,8 +179,7 @@ class Search:
         return result
 
     def ruled_out(self, others: Floats) -> list[Cell]:
-        """The cells that the links keep clearly behind these figures of their fronts: they have short trials, and are
-        not struck off."""
+        """Those that the links keep clearly behind these figures: they have short trials, but are not struck off."""
         return self.where(self.behind(self.prospects.bound, others, plan.CLEARLY))
 
 

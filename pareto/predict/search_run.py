@@ -52,8 +52,7 @@ class Searching:
         store: Store | None = None,
         profiles: Mapping[str, ModelProfile] | None = None,
     ) -> None:
-        """store: None as long as there is none. profiles: of a search, by model; those that it lacks it gets later
-        (`learn`)."""
+        """store: None as long as there is none. profiles: of a search, by model; it may get more (`learn`)."""
         self._sweep, self._models, self._networks, self.store = sweep, models, networks, store
         every = plan.cells(sweep, models, networks)
         self.conditions = list(dict.fromkeys(condition for cell in every for condition in cell.conditions))
@@ -154,8 +153,7 @@ class Searching:
         return plan.Plan(tuple(trials), self._sweep.rounds)
 
     def further(self, numbers: Mapping[Condition, int]) -> plan.Plan:
-        """The trials that an added round of these conditions lacks, each with the number of its own, after `update`:
-        those of all cells that were not struck off before it.
+        """The trials that added rounds of these conditions, by number, lack: of all cells not struck off before.
 
         A round has all that is searched together, of whatever codec. One that makes up for others is no added round:
         `decide` knows what belongs to it.
@@ -264,9 +262,8 @@ class Searching:
 
     def _roughly(self, cells: Sequence[Cell]) -> Floats:
         """The figures that the plan foresees: cells x 2, `losses`."""
-        return losses(
-            *np.array([plan.foreseen(cell, self._sweep, self._models, self._networks) for cell in cells]).T
-        )
+        foreseen = [plan.foreseen(cell, self._sweep, self._models, self._networks) for cell in cells]
+        return losses(*np.array(foreseen).T)
 
     def _foreseen(self, group: Group, cells: Sequence[Cell], profile: ModelProfile | None) -> Prospects:
         _, netem, batch_size, engine, in_flight, *_ = group
@@ -300,10 +297,9 @@ class Searching:
         on = np.array([[codec in of_cell for codec in codecs] for of_cell in of_cells])
         if self._sweep.search:
             return on
-        backends = dict.fromkeys(cell.backend for cell in cells)
-        own = np.array(
-            [[each == cell.backend or not self._crossed(cell) for each in backends] for cell in cells]
-        )
+        backend = np.array([cell.backend for cell in cells])
+        is_free = np.array([not self._crossed(cell) for cell in cells])
+        own = (backend[:, None] == pd.unique(backend)) | is_free[:, None]
         return np.asarray((on[:, :, None] & own[:, None]).reshape(len(cells), -1))
 
     def _crossed(self, cell: Cell) -> int:

@@ -22,8 +22,7 @@ REFERENCE_GFLOPS = 100.0
 def wire_shares(
     world: World, outline: Outline, codecs: Sequence[registry.Codec]
 ) -> dict[str, tuple[float, ...]]:
-    """By codec, also those that others come to somewhere, the share of each point's payload that it sends; 1 where it
-    is not used."""
+    """By codec, also those that others come to somewhere, the share of each point's payload that it sends, or 1."""
     coded = coded_at(outline, codecs)
     shares = {text: [1.0] * len(outline.points) for _, text in coded}
     for at, text in coded:

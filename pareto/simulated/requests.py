@@ -68,13 +68,9 @@ class RequestPath:
     ) -> None:
         """hosts: those that take part, edge first. overhead_s: the backend's, a link."""
         link, self.crossings, self.hosts = world.link, crossings, hosts
-        self.out = [
-            OneWay.of(each.profile.edge_to_server, each.sent_bytes, link, each.seen) for each in crossings
-        ]
+        self.out = [OneWay.of(on.profile.edge_to_server, on.sent_bytes, link, on.seen) for on in crossings]
         self.wire_bytes = [round(each.sent_bytes) for each in crossings]
-        self.back = [
-            OneWay.of(each.profile.server_to_edge, each.result_bytes, link, each.seen) for each in crossings
-        ]
+        self.back = [OneWay.of(on.profile.server_to_edge, on.result_bytes, link, on.seen) for on in crossings]
         self.coded: list[tuple[list[float], list[float]]] = [([], []) for _ in hosts]
         """By host, the seconds of its codec for each request so far: to decode, to encode."""
         self.overhead_s = overhead_s * len(crossings)
@@ -115,8 +111,7 @@ class RequestPath:
         return Offered(phase, [at[number] for number in taken], dropped_s, [0.0] * count)
 
     def _pipelined(self, at_s: Sequence[float], depth: int, queue: int) -> tuple[list[Sample], list[int]]:
-        """The requests that come at these times, `depth` in flight, and the numbers of those that found room in the
-        queue."""
+        """The requests that come at these times, `depth` in flight, and the numbers of those that the queue took."""
         factors, worked, steps = self._steps(len(at_s))
         free = [0.0] * len(steps[0][0])
         began, finished, taken = list[float](), list[float](), list[int]()

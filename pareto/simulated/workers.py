@@ -108,8 +108,7 @@ class Simulation:
         self.models: dict[str, SimulatedModel] = {}
 
     def prepare(self, name: str, sweep: Sweep) -> None:
-        """Get to know a model: its points, and what its units cost. Nothing is computed with it. Raises UserError,
-        partitions.graph.UntraceableModel."""
+        """Get to know a model's points and its units' cost. Raises UserError, partitions.graph.UntraceableModel."""
         how = recipe(name, sweep)
         outline = partitioned.outline(how)
         flops = tuple(cost.flops for cost in costs.of_units(outline))
@@ -309,9 +308,7 @@ class SimulatedWorkers(AnyWorkers):
             share = self._edge_cpu if role == EDGE else 1.0
             units_s = self._world.unit_times_s(role, cell.model, flops)[ends[place] : ends[place + 1]]
             compute_s = cell.batch_size * sum(units_s) * self._world.engine_share(engine.of(role))
-            coding_s = [
-                codecs.seconds(self._world, role, cell.codec, crossing.payload_bytes) for crossing in crossed
-            ]
+            coding_s = [codecs.seconds(self._world, role, cell.codec, each.payload_bytes) for each in crossed]
             decode_s = coding_s[place - 1][1] if place else 0.0
             encode_s = coding_s[place][0] if place < len(crossed) else 0.0
             works.append(Work(*(factor * (each_s / share) for each_s in (compute_s, decode_s, encode_s))))

@@ -78,10 +78,8 @@ class Crossing:
 
     def _transfers_s(self, bucket: Bucket | None) -> tuple[float, float]:
         out, back = self.profile.directions
-        return (
-            _least_transfer_s(out, self.sent_bytes, self.seen, bucket),
-            _least_transfer_s(back, self.result_bytes, self.seen, bucket),
-        )
+        out_s = _least_transfer_s(out, self.sent_bytes, self.seen, bucket)
+        return out_s, _least_transfer_s(back, self.result_bytes, self.seen, bucket)
 
 
 def latency_s(work_s: float, crossings: Sequence[Crossing]) -> float:
