@@ -36,8 +36,6 @@ NAMED = 3
 """Points that are named where none is likely the best."""
 EVEN = 0.5
 """If they have less probability together, naming them would say nothing."""
-
-
 CHOICE = [
     *("codec", "engine", "backend", "point", "point_name", "place", "order", "doing", "sent"),
     *("latency_s", "latency_low_s", "latency_high_s"),

@@ -113,15 +113,16 @@ class Workload:
         """
         if not profile:
             return self.predictor, self.by_round
-        made, network = list[Predictor](), self.networks.get(profile)
-        for of, by_round in ((self.observed, False), (self.blocks, True)):
-            there = of.at(profile)
-            if network is None:
-                made.append(as_measured(there, by_round=by_round))
-                continue
-            figures = (there.medians(name, by_round=by_round) for name in MEASURES.values())
-            made.append((self.by_round if by_round else self.predictor).anchored(network, *figures))
-        return made[0], made[1]
+        there, blocks, network = (
+            self.observed.at(profile),
+            self.blocks.at(profile),
+            self.networks.get(profile),
+        )
+        if network is None:
+            return as_measured(there), as_measured(blocks, by_round=True)
+        central = self.predictor.anchored(network, *map(there.medians, MEASURES.values()))
+        of_rounds = (blocks.medians(name, by_round=True) for name in MEASURES.values())
+        return central, self.by_round.anchored(network, *of_rounds)
 
     @property
     def absent(self) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import astuple, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,8 +15,8 @@ import numpy as np
 import pandas as pd
 
 from pareto.analysis.model_profile import ModelProfile, read
-from pareto.analysis.naming import NONE, SIMULATED, cell_title, condition_title, count, transport
-from pareto.analysis.prediction.forecast import Case, Forecasts, Slack
+from pareto.analysis.naming import NONE, SIMULATED, cell_title, condition_title, count, some, transport
+from pareto.analysis.prediction.forecast import Case, Forecasts
 from pareto.analysis.prediction.network import Network, networks
 from pareto.analysis.runs.manifest import directions, section, within
 from pareto.analysis.runs.points import CELL, CONDITION, EAGER, cuts
@@ -24,6 +25,7 @@ from pareto.analysis.statistics.samples import Floats
 from pareto.analysis.statistics.significance import MEASURES
 from pareto.basics import files
 from pareto.protocol.errors import UserError
+from pareto.remote.link.probe import Tolerance
 from pareto.remote.link.units import percent
 
 FOLDER = "profiles"
@@ -35,8 +37,6 @@ COLUMNS = (
     *("least_latency_s", "throughput_ips", "predicted_throughput_ips", "throughput_error", "throughput_off"),
     *("most_throughput_ips", "expected", "beyond_bound", "profile_made_at"),
 )
-NAMED = 3
-"""Points beyond their bound that are named."""
 
 
 class Errors(NamedTuple):
@@ -142,13 +142,11 @@ def compared(
     return pd.concat(made[1:] or made, ignore_index=True)
 
 
-def _widest(manifests: Iterable[Mapping[str, Any]]) -> Slack:
+def _widest(manifests: Iterable[Mapping[str, Any]]) -> Tolerance:
     """The widest tolerances of the runs."""
-    asked = [
-        [within(run, "sweep", name) or 0.0 for name in ("tolerance", "rtt_tolerance", "rtt_floor")]
-        for run in manifests
-    ]
-    return Slack(*map(max, zip(astuple(Slack()), *asked, strict=True)))
+    options = ("rtt_tolerance", "rtt_floor", "tolerance")
+    asked = ([within(run, "sweep", name) or 0.0 for name in options] for run in manifests)
+    return functools.reduce(Tolerance.at_least, itertools.starmap(Tolerance, asked), Tolerance())
 
 
 def _nearest(network: Network, name: str, manifests: Sequence[Mapping[str, Any]]) -> Network:
@@ -199,10 +197,9 @@ def faults(frame: pd.DataFrame) -> Iterator[Doubt]:
     beyond = frame[frame["beyond_bound"] != ""]
     if beyond.empty:
         return
-    named = ", ".join(cell_title(row) for row in beyond.head(NAMED).to_dict("records"))
-    rest = f" and {len(beyond) - NAMED} more" if len(beyond) > NAMED else ""
+    named = some([cell_title(row) for row in beyond.to_dict("records")])
     yield Doubt(
         f"{count(len(beyond), 'point')} beyond the bound of the model profile's least times",
-        f"{named}{rest}: a device was slower while it was profiled",
+        f"{named}: a device was slower while it was profiled",
         ("profile the model anew",),
     )

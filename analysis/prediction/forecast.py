@@ -11,7 +11,7 @@ truth was measured: `analysis.prediction.compared`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,7 @@ from pareto.protocol.constants import (
     QUEUE_LEAST_S,
 )
 from pareto.protocol.errors import UserError
+from pareto.remote.link.probe import Tolerance
 
 AUTO = "auto"
 # Standard deviations, as shares, unless said otherwise; docs/prediction.md and docs/engines.md have their runs.
@@ -64,15 +65,6 @@ _NORMAL = 1.96
 
 
 @dataclass(frozen=True)
-class Slack:
-    """How far a link may be from its profile and its probes still pass: shares of rate and round trip, or seconds."""
-
-    rate: float = 0.02
-    rtt: float = 0.01
-    rtt_floor_s: float = 0.0003
-
-
-@dataclass(frozen=True)
 class Case:
     """The case in which splits are compared: the links, in order from the edge, and how they are used.
 
@@ -85,7 +77,7 @@ class Case:
     at_best: Sequence[Network]
     batch_size: int = 1
     in_flight: str = AUTO
-    slack: Slack = Slack()
+    slack: Tolerance = field(default_factory=Tolerance)
     codec: str = NO_CODEC
 
     @property
@@ -169,7 +161,7 @@ class Forecasts:
             raise UserError(f"the profile of {self.profile.model} has times of nothing: make it anew")
         errors = self._errors(splits, engine)
         # In the throughput phase a link has more room.
-        room = replace(case.slack, rate=max(case.slack.rate, BURST))
+        room = replace(case.slack, rate_fraction=max(case.slack.rate_fraction, BURST))
         least, most = (self._at_best(engine, nearest(case.at_best, slack)) for slack in (case.slack, room))
         bounds = least.latency_s(splits), most.throughput_ips(splits)
         figures[:, taken] = [latency_s, throughput_ips, *errors, *bounds]
@@ -245,10 +237,10 @@ class Forecasts:
         with np.errstate(invalid="ignore"):  # at points where the codec is not used
             link_s = usual.carried_s - self._coding[0] - self._coding[1] - self._added_s
         # A link whose probes pass is within its slack: two standard deviations.
-        off_s = np.maximum(slack.rtt * rtt_s, np.where(crosses, slack.rtt_floor_s, 0.0))
+        off_s = np.maximum(slack.rtt_fraction * rtt_s, np.where(crosses, slack.rtt_floor_s, 0.0))
         of_links_s = at(
             np.sqrt(
-                (slack.rate / 2 * (link_s - rtt_s)) ** 2
+                (slack.rate_fraction / 2 * (link_s - rtt_s)) ** 2
                 + (off_s / 2) ** 2
                 + (np.maximum(self._each("residual"), ADDED) * (self._added_s - self._resent_s)) ** 2
                 + (RESENDING * self._resent_s) ** 2
@@ -266,7 +258,7 @@ class Forecasts:
         sending_s = usual.steps_s(splits) - stages_s - codec_s
         longer_s = (
             hosts_s + np.hypot(of_work_s, SENDING * sending_s),
-            busy_s * (1 + np.where(drops, DROPPING, np.hypot(slack.rate / 2, FILLING))),
+            busy_s * (1 + np.where(drops, DROPPING, np.hypot(slack.rate_fraction / 2, FILLING))),
             waits_s * (1 + latency_error[:, None]),
         )
         return latency_error, np.hstack(longer_s).max(axis=1) / np.maximum(period_s, np.finfo(float).tiny) - 1
@@ -291,13 +283,13 @@ class Forecasts:
         return self._chain(stages_s, (encode_s, decode_s, out_bytes), links)
 
 
-def nearest(networks: Sequence[Network], slack: Slack) -> Conditions:
+def nearest(networks: Sequence[Network], slack: Tolerance) -> Conditions:
     """The links as good as they may be and their probes still pass: links x 1."""
     links = _conditions(networks)
     rtt_s = links.delay_s + links.delay_back_s
-    off_s = np.maximum(slack.rtt * rtt_s, slack.rtt_floor_s)
-    nearer, faster = 1 - np.minimum(1.0, off_s / np.maximum(rtt_s, np.finfo(float).tiny)), 1 + slack.rate
-    best = zip(vars(links).values(), (nearer, faster) * 2, strict=True)
+    off_s = np.maximum(slack.rtt_fraction * rtt_s, slack.rtt_floor_s)
+    nearer = 1 - np.minimum(1.0, off_s / np.maximum(rtt_s, np.finfo(float).tiny))
+    best = zip(vars(links).values(), (nearer, 1 + slack.rate_fraction) * 2, strict=True)
     return Conditions(*(way * times for way, times in best))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import inf
 
-from pareto.analysis.prediction.forecast import Case, Slack
+from pareto.analysis.prediction.forecast import Case
 from pareto.analysis.prediction.network import Network
 from pareto.remote.link.probe import Tolerance, delay_range_s
 from pareto.remote.link.profile import Direction, Profile
@@ -19,8 +19,7 @@ def case(
         tuple(Network(*of(each.edge_to_server, each), *of(each.server_to_edge, each)) for each in profiles)
         for of in (_mean, _best)
     )
-    slack = Slack(tolerance.rate_fraction, tolerance.rtt_fraction, tolerance.rtt_floor_s)
-    return Case(netem, usual, best, batch_size, in_flight, slack, codec)
+    return Case(netem, usual, best, batch_size, in_flight, tolerance, codec)
 
 
 def doubts(profiles: Sequence[Profile]) -> Iterator[str]:

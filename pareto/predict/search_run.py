@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 
 from pareto.analysis.model_profile import ModelProfile
+from pareto.analysis.naming import some
 from pareto.analysis.prediction.forecast import Forecasts
 from pareto.analysis.statistics.samples import Bools, Floats
 from pareto.partitions.engines.registry import EAGER
@@ -37,8 +38,6 @@ Block = tuple[str, str]
 """A model and a network: what is measured on one after the other."""
 FORESEEN = 1.1
 """How many times as good something must be for a cell to be foreseen to have no more rounds."""
-NAMED = 3
-"""Cells measured below their bounds that are named in a line."""
 
 
 class Searching:
@@ -70,15 +69,12 @@ class Searching:
         self._awaits = self._sweep.search and not are_all
         self.lacks_profiles = self._awaits and not self._models.keys() <= profiles.keys()
         self._is_by_profile = bool(profiles)
-        self._searches = {
-            group: Search(
-                self._foreseen(group, cells, profiles.get(group[0])),
-                self._sweep.rounds,
-                grows=self._sweep.grows,
-                cells=cells,
+        self._searches = dict[Group, Search]()
+        for group, cells in self._cells.items():
+            prospects = self._foreseen(group, cells, profiles.get(group[0]))
+            self._searches[group] = Search(
+                prospects, self._sweep.rounds, grows=self._sweep.grows, cells=cells
             )
-            for group, cells in self._cells.items()
-        }
         self._read()
 
     def update(self) -> None:
@@ -224,11 +220,10 @@ class Searching:
             cells = each.where(each.decision.strikes.below)
             broken = [f"{cell.backend} {cell.point} {cell.codec}".removesuffix(f" {NONE}") for cell in cells]
             if broken:
-                more = f" and {len(broken) - NAMED} more" if len(broken) > NAMED else ""
                 by = f" by {engine}" if engine != EAGER else ""
                 yield (
-                    f"{model} at {netem}{by}: {', '.join(broken[:NAMED])}{more} measured better than the bound by the "
-                    f"{of}: no cell is struck off by physics there{then}"
+                    f"{model} at {netem}{by}: {some(broken)} measured better than the bound by the {of}: no cell is "
+                    f"struck off by physics there{then}"
                 )
 
     def _words(self) -> str:

@@ -17,8 +17,7 @@ from pareto.partitions import model as partitioned
 from pareto.predict.model_times import codec_times, coded_at, of_outline, unit_times
 from pareto.protocol.profile_messages import CodecRuns, UnitRuns
 from pareto.remote.backends import registry
-from pareto.simulated import codecs
-from pareto.simulated.workers import BACKEND_S, Simulation
+from pareto.simulated.workers import BACKEND_S, Simulation, coding_s, wire_shares
 from pareto.sweep.networks import links_of
 from pareto.sweep.sweep import Sweep
 
@@ -41,7 +40,7 @@ def model_profile(simulation: Simulation, name: str, sweep: Sweep) -> ModelProfi
     draws = np.random.default_rng([world.seed, len(outline.points)])
     hosts = {role: {"device": SIMULATED, "threads": 1} for role in roles}
     times, coded = list[UnitTimes](), list[CodecTimes]()
-    shares = codecs.wire_shares(world, outline, sweep.coding)
+    shares = wire_shares(world, outline, sweep.coding)
     used = coded_at(outline, sweep.coding)
     for role in roles:
         share = sweep.edge_cpu if role == EDGE else 1.0
@@ -55,7 +54,7 @@ def model_profile(simulation: Simulation, name: str, sweep: Sweep) -> ModelProfi
             columns = list[tuple[Any, ...]]()
             for point, codec in used:
                 nbytes = batch_size * outline.points[point].payload_bytes
-                taken_s = codecs.seconds(world, role, codec, nbytes)
+                taken_s = coding_s(world, role, codec, nbytes)
                 encode_s, decode_s = np.outer(taken_s, factors / share).tolist()
                 wire_bytes = [round(shares[codec][point] * nbytes)]
                 columns.append((nbytes, encode_s, [], [] if role == EDGE else decode_s, [], wire_bytes))
