@@ -66,15 +66,14 @@ class Searching:
     def learn(self, profiles: Mapping[str, ModelProfile], *, are_all: bool = False) -> None:
         """Take these models' profiles, from now on; decisions follow from them. are_all: where there is none for some
         of the models, physics knows the links alone, as by default."""
-        self._awaits = self._sweep.search and not are_all
+        sweep = self._sweep
+        self._awaits = sweep.search and not are_all
         self.lacks_profiles = self._awaits and not self._models.keys() <= profiles.keys()
         self._is_by_profile = bool(profiles)
         self._searches = dict[Group, Search]()
         for group, cells in self._cells.items():
             prospects = self._foreseen(group, cells, profiles.get(group[0]))
-            self._searches[group] = Search(
-                prospects, self._sweep.rounds, grows=self._sweep.grows, cells=cells
-            )
+            self._searches[group] = Search(prospects, sweep.rounds, grows=sweep.grows, cells=cells)
         self._read()
 
     def update(self) -> None:

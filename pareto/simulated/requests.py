@@ -10,13 +10,14 @@ from statistics import fmean
 
 import numpy as np
 
+from pareto.analysis.statistics.samples import Floats
 from pareto.protocol.pace import in_bursts, one_by_one
 from pareto.protocol.trial_messages import Arrivals
 from pareto.remote.link.probe import GOODPUT, Span, delay_range_s
 from pareto.remote.link.profile import Direction
 from pareto.remote.worker.open_loop import Offered
 from pareto.remote.worker.phases import Phase, Sample
-from pareto.simulated.world import Floats, LinkTruth, World
+from pareto.simulated.world import LinkTruth, World
 from pareto.sweep.bounds import Crossing
 
 Length = tuple[int, float]

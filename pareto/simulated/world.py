@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field, PrivateAttr
 
+from pareto.analysis.statistics.samples import Floats
 from pareto.basics import files
 from pareto.basics.yaml_file import Keys, YamlFile, quantity
 from pareto.hosts.host import EDGE, SERVER, TestbedError
@@ -22,7 +22,6 @@ from pareto.protocol.errors import UserError
 from pareto.remote.link import units
 from pareto.sweep.profile_files import MOST_TRACE_BYTES
 
-Floats = npt.NDArray[np.float64]
 Share = Annotated[float, quantity(units.share, plain=True), Field(ge=0, le=1)]
 Factor = Annotated[float, quantity(units.share, plain=True), Field(gt=0, le=10)]
 TIMES = ["model", "host", "unit", "seconds"]
