@@ -55,8 +55,7 @@ SPARE = 1.25
 CODING = 0.35
 """A codec's time: in a trial other data is in the caches, and another thread is sending."""
 CODEC_MARGIN, MARGIN = 0.3, 0.1
-"""The shares by which a codec may be quicker than in any run of the profile, and a stage than the sum of its units' 5 %
-quantiles: bounds leave them room."""
+"""The shares by which a codec may beat every run of the profile, and a stage the sum of its units' 5 % quantiles."""
 QUOTA_PERIOD_S, QUOTA_TURN_S = 0.005, 0.004
 """Seconds after which the quota of a host with a share of a core comes anew; and those that it computes at once even
 so, for the kernel ends a turn at a tick of its timer, and the pause comes after it (docs/measuring.md)."""
@@ -146,8 +145,7 @@ class Forecasts:
         self.chain = self._chain(stages_s, self._coding, links, self._added_s, near_s, far_s, shared)
 
     def of(self, splits: Ints, engine: str = EAGER) -> dict[str, Floats]:
-        """The `FIGURES` of each split (splits x links), whose stages an engine runs; NaN where the codec does not take
-        what crosses. Raises UserError."""
+        """The `FIGURES` of each split (splits x links); NaN where the codec cannot be used. Raises UserError."""
         case, usual, links = self.case, self.chain, len(self.case.usual)
         if splits.shape[1] != links:
             raise UserError(f"{links} links are cut at {links} points, not {splits.shape[1]}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 from pareto.analysis.runs.manifest import directions, section, sessions, within
@@ -37,10 +37,8 @@ class Network:
 
     def same(self, other: Network, apart: float = ROUNDING) -> bool:
         """Whether both are one network: no figure of theirs is that share apart."""
-        return all(
-            math.isclose(mine, theirs, rel_tol=apart)
-            for mine, theirs in zip(vars(self).values(), vars(other).values(), strict=True)
-        )
+        pairs = zip(astuple(self), astuple(other), strict=True)
+        return all(math.isclose(mine, theirs, rel_tol=apart) for mine, theirs in pairs)
 
 
 UNSHAPED = Network(0.0, math.inf)

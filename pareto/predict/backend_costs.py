@@ -105,8 +105,7 @@ def _groups(backends: Sequence[str]) -> list[list[str]]:
 def added(
     ends: Ends, link: Link, reading: Reading | None, backends: Sequence[str], largest_bytes: int, care: Care
 ) -> Iterator[BackendCost]:
-    """The costs of each backend for a few payloads over a link. reading: of the link; None: nothing shapes or slows it.
-    Raises FAULTS, TestbedError."""
+    """Each backend's costs for a few payloads. reading: of a link that something slows. Raises FAULTS, TestbedError."""
     most = min(max(largest_bytes, USUAL_BYTES), MOST_BYTES)
     sizes = [round(size) for size in np.geomspace(LEAST_BYTES, most, care.payloads)]
     sizes = [size for size in sizes if link_s(reading, size) <= MOST_LINK_S] or sizes[:1]

@@ -181,8 +181,7 @@ def _kept(out: Console, folder: Path, name: str, facts: Facts, care: Care) -> Mo
 
 
 def ago(profile: ModelProfile, facts: Facts) -> str:
-    """How long ago the oldest part of a profile was made, in words. Raises UserError where it does not count on hosts
-    with these facts."""
+    """How long ago the oldest part of a profile was made. Raises UserError where it does not count on these hosts."""
     if why := difference(profile.hosts, facts):
         raise UserError(why)
     since_s = -1.0

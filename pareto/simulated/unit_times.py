@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from pareto.sweep.sweep import Sweep
 RUNS = 200
 """Simulated runs of the model on each host."""
 PAYLOADS = (1e3, 1e5, 1e6)
-"""Bytes of the payloads by which backends would be probed."""
+"""Bytes of the payloads by which backends would be probed, on a link that takes no time."""
 
 
 def model_profile(simulation: Simulation, name: str, sweep: Sweep) -> ModelProfile:
@@ -57,17 +57,14 @@ def model_profile(simulation: Simulation, name: str, sweep: Sweep) -> ModelProfi
                 taken_s = coding_s(world, role, codec, nbytes)
                 encode_s, decode_s = np.outer(taken_s, factors / share).tolist()
                 wire_bytes = [round(shares[codec][point] * nbytes)]
-                columns.append((nbytes, encode_s, [], [] if role == EDGE else decode_s, [], wire_bytes))
+                columns.append((nbytes, encode_s, [], decode_s if role != EDGE else [], [], wire_bytes))
             if columns:
                 of_codecs = CodecRuns(*map(list, zip(*columns, strict=True)))
                 coded += codec_times(outline, role, batch_size, used, of_codecs, is_all=True)
-    links = [f"{near}-{far}" for near, far in pairwise(roles)]
-    backends = (_cost(link, backend) for link in links for backend in sweep.transports)
+    payloads = np.array(PAYLOADS)
+    adds_s = {backend: BACKEND_S.get(registry.parse(backend).name, 0.0) for backend in sweep.transports}
+    backends = (
+        BackendCost(f"{near}-{far}", backend, payloads, np.full(len(PAYLOADS), each_s), 0 * payloads)
+        for (near, far), (backend, each_s) in product(pairwise(roles), adds_s.items())
+    )
     return of_outline(outline, units, sweep, times, backends, hosts, coded)
-
-
-def _cost(link: str, backend: str) -> BackendCost:
-    """The seconds that a simulated backend adds: the same to every request, on a link that takes no time."""
-    adds_s = BACKEND_S.get(registry.parse(backend).name, 0.0)
-    nbytes = np.array(PAYLOADS)
-    return BackendCost(link, backend, nbytes, np.full(len(nbytes), adds_s), np.zeros(len(nbytes)))

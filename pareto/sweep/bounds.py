@@ -105,14 +105,12 @@ def busy_s(crossings: Sequence[Crossing]) -> dict[str, float]:
     }
 
 
-def _at_rate(
-    direction: Direction, readings: Iterable[tuple[float | None, float]], faster: float
-) -> Direction:
+def _at_rate(way: Direction, readings: Iterable[tuple[float | None, float]], faster: float) -> Direction:
     """`readings`: payload in bit/s, and its share of the wire."""
-    probed = [rate / arriving_share(direction, share) for rate, share in readings if rate]
-    if not probed or direction.rate_bps is None:
-        return direction
-    return replace(direction, rate_bps=min(faster * max(probed), MAX_RATE_BPS))
+    probed = [rate / arriving_share(way, share) for rate, share in readings if rate]
+    if not probed or way.rate_bps is None:
+        return way
+    return replace(way, rate_bps=min(faster * max(probed), MAX_RATE_BPS))
 
 
 def _least_transfer_s(direction: Direction, nbytes: float, seen: Span, bucket: Bucket | None) -> float:
