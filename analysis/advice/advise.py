@@ -152,7 +152,8 @@ def kept(runs: Joined, network: Network, model: str = "", where: str = "") -> Ke
 
     It is chosen by where the runs' points have several cuts, as trials say nothing of other links there; and where a
     search struck cells off without a trial, unless it did so for this very network. None, too, where the trials are of
-    several workloads, a codec or an engine but eager, or a constraint is on what no profile knows. Raises UserError.
+    several workloads, went through a codec or ran by another engine than eager, or the constraint is on what no profile
+    knows. Raises UserError.
     """
     runs, manifests = of_model(runs, model), [run.manifest for run in runs.runs]
     trials, every = runs.trials, list(workloads(runs, strict=False))

@@ -113,12 +113,8 @@ class Workload:
         """
         if not profile:
             return self.predictor, self.by_round
-        there, blocks, network = (
-            self.observed.at(profile),
-            self.blocks.at(profile),
-            self.networks.get(profile),
-        )
-        if network is None:
+        there, blocks = self.observed.at(profile), self.blocks.at(profile)
+        if (network := self.networks.get(profile)) is None:
             return as_measured(there), as_measured(blocks, by_round=True)
         central = self.predictor.anchored(network, *map(there.medians, MEASURES.values()))
         of_rounds = (blocks.medians(name, by_round=True) for name in MEASURES.values())

@@ -25,7 +25,7 @@ Values = float | Floats
 
 @dataclass(frozen=True)
 class Conditions:
-    """Links' one-way delays (s) and rates on the wire (bit/s), out and back."""
+    """Links' one-way delays (s) and rates on the wire (bit/s), out and back. They broadcast against payloads."""
 
     delay_s: Values
     rate_bps: Values
