@@ -1,8 +1,7 @@
 """A model profile: what each unit of a model takes on each device, and what each backend adds on each link.
 
-`./pareto.sh partitions MODEL --times` makes one, in a folder of its own: `profile.csv`, `backends.csv`, with codecs
-`codecs.csv`, and the rest in `profile.json`.
-A network profile is another thing: delay and rate of a link.
+`./pareto.sh partitions MODEL --times` makes one, in a folder of its own. A network profile is another thing: delay and
+rate of a link.
 """
 
 from __future__ import annotations
@@ -153,9 +152,8 @@ class ModelProfile:
     def coding(self, role: str, batch_size: int, codec: str) -> CodecTimes:
         """The times and bytes of a codec on a host at a batch size. Raises UserError."""
         key = {"codec": codec, "role": role, "batch_size": batch_size}
-        return self._one(
-            self.codecs, "times of the codec", "{codec} on {role} at batch size {batch_size}", key
-        )
+        words = "{codec} on {role} at batch size {batch_size}"
+        return self._one(self.codecs, "times of the codec", words, key)
 
     def cost(self, link: str, backend: str) -> BackendCost:
         """The cost of a backend on a link. Raises UserError."""
@@ -171,8 +169,7 @@ class ModelProfile:
         raise UserError(f"the profile of {self.model} has no {what} {words.format_map(key)}: it has {there}")
 
     def write(self, folder: Path, under: Path | None = None) -> tuple[Path, ...]:
-        """Write its files, each whole or not at all; their paths. under: as of `files.write`, made where it lacks.
-        Raises UserError."""
+        """The paths of its files, each written whole or not at all. under: as of `files.write`. Raises UserError."""
         points = [str(point) for point in range(len(self.points))]
         tables = {PROFILE: self._unit_rows(), BACKENDS: [vars(each) | each.figures for each in self.backends]}
         if self.codecs:
@@ -209,12 +206,9 @@ class ModelProfile:
 
 def _csv(table: Table, rows: Iterable[Mapping[str, Any]]) -> str:
     """Rows, by columns, as CSV with every digit: counts of operations have more than nine."""
-    frames = [pd.DataFrame(each, columns=list(table.columns)) for each in rows]
-    frame = (
-        pd.concat(frames).dropna(subset=_NEEDED[table])
-        if frames
-        else pd.DataFrame(columns=list(table.columns))
-    )
+    columns = [*table.columns]
+    frames = [pd.DataFrame(each, columns=columns) for each in rows] or [pd.DataFrame(columns=columns)]
+    frame = pd.concat(frames).dropna(subset=_NEEDED[table])
     return str(spreadsheet(frame).to_csv(index=False, lineterminator="\n"))
 
 
@@ -224,9 +218,8 @@ def read(folder: Path) -> ModelProfile:
     units = _frame(folder, PROFILE).fillna({"outside_s": 0.0, "after_pause_s": 0.0, "payload_bytes": 0.0})
     if units.empty:
         raise UserError(f"{path} has no rows")
-    groups = {
-        key: group.sort_values("unit") for key, group in units.groupby(["host", "batch_size"], sort=False)
-    }
+    ordered = units.sort_values("unit", kind="stable")
+    groups = dict(iter(ordered.groupby(["host", "batch_size"], sort=False)))
     first = next(iter(groups.values()))
     for (role, batch_size), group in groups.items():
         if list(group["unit"]) != list(range(len(first))) or len(first) < 2:
@@ -262,9 +255,8 @@ def _facts(path: Path) -> dict[str, Any]:
         why = getattr(error, "strerror", None) or one_line(error)
         raise UserError(f"{path} is not a model profile: {why}") from None
     if missing := [name for name in _SHAPE if facts.get(name) is None]:
-        raise UserError(
-            f"{path} is not a model profile: {(faults or missing)[0]} is missing, or not what it must be"
-        )
+        why = f"{(faults or missing)[0]} is missing, or not what it must be"
+        raise UserError(f"{path} is not a model profile: {why}")
     if hidden := [name for name in _TEXTS if not facts[name].isprintable()]:
         raise UserError(f"{path}: {hidden[0]} has characters that cannot be seen")
     return facts
@@ -277,9 +269,8 @@ def _times(rows: pd.DataFrame) -> UnitTimes:
     known |= {name: units[name].to_numpy(dtype=np.float64) for name in (*TIMES, "peak_bytes")}
     if np.isnan(known["peak_bytes"]).all():
         del known["peak_bytes"]
-    return UnitTimes(
-        str(whole["host"]), str(whole["device"]), **known, whole_s=tuple(whole[TIMES].astype(float))
-    )
+    whole_s = tuple(whole[TIMES].astype(float))
+    return UnitTimes(str(whole["host"]), str(whole["device"]), **known, whole_s=whole_s)
 
 
 def _costs(folder: Path) -> Iterator[BackendCost]:

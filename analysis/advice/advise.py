@@ -13,7 +13,7 @@ import pandas as pd
 from pareto.analysis.advice.observed import WORKLOAD, is_chain
 from pareto.analysis.advice.predict import Validation
 from pareto.analysis.advice.ranking import TOSS_UP, Ranking, answer, ranking
-from pareto.analysis.advice.workload import workloads
+from pareto.analysis.advice.workload import Workload, workloads
 from pareto.analysis.fronts.quality import LIMITS
 from pareto.analysis.fronts.where import Where
 from pareto.analysis.model_profile import read
@@ -78,26 +78,23 @@ def advise(
     every = list(workloads(of_model(runs, model), over_codecs=over_codecs, over_engines=True))
     if not (fit := [each for each in every if not each.unfit]):
         raise UserError(every[0].unfit)
-    found: list[tuple[dict[Any, Any], Advice]] = []
-    refused: list[UserError] = []
+    found, refused = list[tuple[Workload, Ranking]](), list[UserError]()
     for workload in fit:
-        measured = {name: workload.networks[name] for name in workload.observed.profiles}
-        at = next((name for name, each in measured.items() if each.same(network)), "")
+        profiles = workload.observed.profiles
+        at = next((name for name in profiles if workload.networks[name].same(network)), "")
         try:
-            ranked = ranking(workload, network, objective, where, at)
+            found.append((workload, ranking(workload, network, objective, where, at)))
         except UserError as error:
             refused.append(error)
-            continue
-        ends = {name: [getattr(of, name) for of in measured.values()] for name in ("delay_s", "rate_bps")}
-        inside = all(min(of) <= getattr(network, name) <= max(of) for name, of in ends.items())
-        head = title(workload.first)
-        advice = Advice(head, network, objective, where, measured, ranked, workload.validation, not inside)
-        found.append((workload.first, advice))
     if not found:
         raise refused[0]
     if len(found) > 1:
-        raise UserError(_several(pd.DataFrame([first for first, _ in found])[WORKLOAD]))
-    return found[0][1]
+        raise UserError(_several(pd.DataFrame([workload.first for workload, _ in found])[WORKLOAD]))
+    ((of, ranked),) = found
+    measured = {name: of.networks[name] for name in of.observed.profiles}
+    ends = {name: [getattr(each, name) for each in measured.values()] for name in ("delay_s", "rate_bps")}
+    inside = all(min(each) <= getattr(network, name) <= max(each) for name, each in ends.items())
+    return Advice(title(of.first), network, objective, where, measured, ranked, of.validation, not inside)
 
 
 def title(row: Mapping[Any, Any], netem: str = "") -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -32,9 +33,7 @@ Conditions = tuple[tuple[str, ...], ...]
 
 
 class Answer(str):
-    """An answer in a sentence. conditions: those that it answers, first that of the engine that it chooses. sure: its
-    point is the best with at least 95 %.
-    """
+    """An answer in a sentence. conditions: those it answers, first that of the chosen engine. sure: by 95 % or more."""
 
     conditions: Conditions
     sure: bool
@@ -105,9 +104,8 @@ def _feasible(front: pd.DataFrame, workload: Workload) -> pd.MultiIndex:
     """The cells (`CELL`) of a workload that satisfy the report's constraint. front: of one profile."""
     own = front.merge(workload.rows[WORKLOAD].drop_duplicates(), on=WORKLOAD)
     own = own[own["feasible"].astype(bool)]
-    return pd.MultiIndex.from_frame(
-        own.assign(engine=work_names(own) if "engine" in workload.varied else "")[CELL]
-    )
+    engine = work_names(own) if "engine" in workload.varied else ""
+    return pd.MultiIndex.from_frame(own.assign(engine=engine)[CELL])
 
 
 def _sentence(ranked: Ranking, network: Network | None) -> str:
@@ -141,8 +139,6 @@ def _sentence(ranked: Ranking, network: Network | None) -> str:
 def _by_engine(workload: Workload, asked: Mapping[str, Any]) -> str:
     """`best by engine: onnx at 15 (80 ms), eager all on the edge (94 ms, 18 % longer)`, and whether the best split
     moves with the engine, which is told where the best of both is sure; empty text where there is one engine.
-
-    asked: of `ranking`.
     """
     of_engines: dict[str, Ranking] = {}
     for engine in workload.rows["engine"].unique() if "engine" in workload.varied else ():
@@ -184,9 +180,8 @@ def of_codecs(runs: Joined) -> list[str]:
         return []
     every = workloads(runs, over_codecs=True, strict=False)
     fit = (each for each in every if each.rows["codec"].nunique() > 1 and not each.unfit)
-    return [line for each in fit for netem in each.observed.profiles for line in _of_codecs_at(each, netem)][
-        :MOST
-    ]
+    lines = (_of_codecs_at(each, netem) for each in fit for netem in each.observed.profiles)
+    return [*itertools.islice(itertools.chain.from_iterable(lines), MOST)]
 
 
 def _of_codecs_at(workload: Workload, netem: str) -> Iterator[str]:

@@ -62,8 +62,7 @@ def crossovers(
     """Crossovers to another point: the nearest on each side, along the rate at this delay, then along the delay. The
     way back stays as it is. The interval is that of the median of the rounds' own crossovers.
 
-    by_round: the same cells from each round alone; present: rounds x cells, which of these were measured. measured: the
-    networks of the profiles.
+    by_round: the cells from each round alone; present: rounds x cells, which were measured. measured: the profiles.
     """
     result, names = [], named_points(central)
     for along, (field, ends) in RANGES.items():

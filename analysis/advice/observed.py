@@ -10,6 +10,7 @@ import pandas as pd
 
 from pareto.analysis.fronts import quality
 from pareto.analysis.naming import backends
+from pareto.analysis.prediction.formula import Conditions, carrying_s, occupied_s
 from pareto.analysis.prediction.network import Network
 from pareto.analysis.runs.points import (
     AT_WORK,
@@ -25,7 +26,6 @@ from pareto.analysis.runs.points import (
 )
 from pareto.analysis.runs.standing import stands
 from pareto.analysis.statistics.samples import Bools, Floats, Ints
-from pareto.protocol.constants import GOODPUT
 
 WORKLOAD = [name for name in CONDITION if name != "netem"]
 """Columns that are the same for all points that advice chooses from; the network is what it is about."""
@@ -157,9 +157,8 @@ class Observed:
 
 
 def observe(trials: pd.DataFrame, stages: pd.DataFrame, networks: Mapping[str, Network]) -> Observed:
-    """The measurements in the trials of one workload, of which one at least must be valid; frames of
-    `analysis.runs.load`. Runs older than `stages.csv` have the medians of the latency phase in place of the better mean
-    of both.
+    """The measurements in the trials of one workload, of which one at least must be valid. Runs older than `stages.csv`
+    have the medians of the latency phase in place of the better mean of both.
     """
     # Columns first, rows then: the other way round, all that is measured would be copied.
     columns = [*NEEDED, *([AT_WORK] if AT_WORK in trials else [])]
@@ -175,11 +174,10 @@ def observe(trials: pd.DataFrame, stages: pd.DataFrame, networks: Mapping[str, N
     ok["stage_s"] = _slowest(ok, stages)
     ok["work_s"] = ok["latency_s"] - ok["network_s"].where(crosses, 0.0)
     ok = linked(ok, networks)
-    out_s, back_s = 8 * ok["wire_bytes"] / ok["rate_bps"], 8 * ok["result_bytes"] / ok["rate_back_bps"]
-    carried_s = ok["delay_s"] + ok["delay_back_s"] + (out_s + back_s) / GOODPUT
-    ok["overhead_s"] = (ok["network_s"] - carried_s).where(crosses)
-    period_s = ok["batch_size"] / ok["throughput_ips"]
-    link_s = (np.maximum(out_s, back_s) / GOODPUT).where(crosses, 0.0)
+    link = Conditions(**{name: ok[name].to_numpy() for name in Network.__annotations__})
+    request = *ok[["wire_bytes", "result_bytes"]].to_numpy(float).T, link
+    ok["overhead_s"] = (ok["network_s"] - carrying_s(*request)).where(crosses)
+    period_s, link_s = ok["batch_size"] / ok["throughput_ips"], occupied_s(*request)
     waiting_s = (ok["latency_s"] / ok["in_flight"]).where(crosses & ok["in_flight"].notna(), 0.0)
     waits = waiting_s > np.maximum(link_s, ok["stage_s"])
     ok["period_s"] = period_s.where((ok["stage_s"] >= CLEARLY * link_s) & ~waits)

@@ -1,8 +1,7 @@
 """Predictions of points in networks where they were not measured: stages as measured, links by arithmetic.
 
-The arithmetic is `analysis.prediction.formula`; what the backend adds is a + b x bytes. A split's time is predicted
-from its stages and the network as by Kang et al., "Neurosurgeon", ASPLOS 2017; here the stages are measured, not
-modelled, and so is what the backend adds (a, b). How well that does is tested (`validate`).
+A split's time is predicted from its stages and the network as by Kang et al., "Neurosurgeon", ASPLOS 2017; here the
+stages are measured, not modelled, and so is what the backend adds, a + b x bytes. How well that does is tested.
 """
 
 from __future__ import annotations
@@ -18,11 +17,12 @@ import pandas as pd
 from pareto.analysis.advice.observed import Observed, is_chain
 from pareto.analysis.costs import MIN_PAYLOADS, slope
 from pareto.analysis.prediction import formula
-from pareto.analysis.prediction.compared import OBJECTIVES, Errors
-from pareto.analysis.prediction.formula import Conditions, Payloads, Values
+from pareto.analysis.prediction.compared import Errors
+from pareto.analysis.prediction.formula import Conditions, Values
 from pareto.analysis.prediction.network import Network
 from pareto.analysis.runs.points import NONE
 from pareto.analysis.statistics.samples import Bools, Floats, Ints
+from pareto.analysis.statistics.significance import MEASURES
 from pareto.protocol.constants import MOST_IN_FLIGHT
 
 PAIRS = 20_000_000
@@ -62,29 +62,25 @@ class Predictor:
     def latency_s(self, **conditions: Values) -> Floats:
         """Seconds with one request in flight: the conditions' shape x cells."""
         network_s = formula.carrying_s(*self._on_link(conditions)) + self.overhead_s
-        return np.asarray(
-            self.latency_scale * (self.work_s + np.where(self.payload_bytes > 0, network_s, 0.0))
-        )
+        crossing_s = np.where(self.payload_bytes > 0, network_s, 0.0)
+        return np.asarray(self.latency_scale * (self.work_s + crossing_s))
 
     def throughput_ips(self, **conditions: Values) -> Floats:
         """Images a second with as many requests in flight as the runs had: shapes as in `latency_s`."""
-        payloads, link = self._on_link(conditions)
-        link_s, latency_s = formula.occupied_s(payloads, link) / self.filling, self.latency_s(**conditions)
-        period_s = formula.period_s(payloads, self.stage_s, link_s, latency_s, self.in_flight)
-        return np.asarray(self.throughput_scale * self.batch_size / period_s)
+        link_s = formula.occupied_s(*self._on_link(conditions)) / self.filling
+        waits_s = self.latency_s(**conditions) / self.in_flight
+        crossing_s = np.where(self.payload_bytes > 0, np.maximum(link_s, waits_s), 0.0)
+        return np.asarray(self.throughput_scale * self.batch_size / np.maximum(self.stage_s, crossing_s))
 
-    def _on_link(self, conditions: Mapping[str, Values]) -> tuple[Payloads, Conditions]:
-        """The bytes that each cell puts on the one link between two hosts, and its conditions."""
-        payloads = Payloads(self.payload_bytes[..., None], self.result_bytes[..., None])
-        return payloads, Conditions(
-            **{n: np.asarray(each)[..., None, None] for n, each in conditions.items()}
-        )
+    def _on_link(self, conditions: Mapping[str, Values]) -> tuple[Floats, Floats, Conditions]:
+        """The bytes that each cell puts on the link, and its conditions."""
+        link = Conditions(**{name: np.asarray(each)[..., None] for name, each in conditions.items()})
+        return self.payload_bytes, self.result_bytes, link
 
     def cost(self, objective: str, **conditions: Values) -> Floats:
         """The cost, to be least: seconds of latency, or seconds an image (`throughput`). Unknown is inf."""
-        cost = (
-            self.latency_s(**conditions) if objective == "latency" else 1 / self.throughput_ips(**conditions)
-        )
+        of_latency = objective == "latency"
+        cost = self.latency_s(**conditions) if of_latency else 1 / self.throughput_ips(**conditions)
         return np.where(np.isnan(cost), np.inf, cost)
 
     def anchored(self, network: Network, latency_s: Floats, throughput_ips: Floats) -> Predictor:
@@ -147,12 +143,10 @@ def predictor(observed: Observed, *, by_round: bool = False) -> Predictor:
 
 def as_measured(observed: Observed, *, by_round: bool = False) -> Predictor:
     """A predictor of what was measured at the profiles of `observed`, in any network: where no arithmetic holds."""
-    latency_s, ips = (observed.medians(name, by_round=by_round) for name in OBJECTIVES.values())
-    batch_size, nothing = int(observed.cells["batch_size"].iloc[0]), np.zeros(len(observed.cells))
-    stage_s = batch_size / ips
-    return Predictor(
-        observed.cells, batch_size, MOST_IN_FLIGHT, nothing, nothing, latency_s, nothing, stage_s
-    )
+    latency_s, ips = (observed.medians(name, by_round=by_round) for name in MEASURES.values())
+    cells, nothing = observed.cells, np.zeros(len(observed.cells))
+    size = int(cells["batch_size"].iloc[0])
+    return Predictor(cells, size, MOST_IN_FLIGHT, nothing, nothing, latency_s, nothing, stage_s=size / ips)
 
 
 def on_grid(
@@ -177,10 +171,8 @@ def _overhead_s(observed: Observed, by_round: bool) -> Floats:
     """a + b x bytes, rounds x cells; 0 where nothing crosses, NaN for a backend without a known link."""
     cells, backend = observed.cells, observed.cells["backend"].to_numpy()
     nbytes = (cells["wire_bytes"] + cells["result_bytes"]).to_numpy(dtype="float64")
-    at_profile = [
-        np.atleast_2d(observed.at(name).medians("overhead_s", by_round=by_round))
-        for name in observed.profiles
-    ]
+    profiles = map(observed.at, observed.profiles)
+    at_profile = [np.atleast_2d(of.medians("overhead_s", by_round=by_round)) for of in profiles]
     result = np.zeros_like(at_profile[0])
     for name in set(backend) - {NONE}:
         mine = backend == name
@@ -213,10 +205,9 @@ def _of_backend(values: Floats, backend: npt.NDArray[Any]) -> Floats:
 
 @dataclass(frozen=True)
 class Validation:
-    """The errors of predictions, by objective, over the points that cross the link.
+    """The errors of predictions, by objective, over the points that cross the link: so many `cells` at `profiles`.
 
-    `held_out`: each profile was predicted from the others alone; else from all, itself among them, as there is no
-    other. `profiles`: how many were tested. `cells`: how many points at them.
+    held_out: each profile was predicted from the others alone; else from itself, as there is no other.
     """
 
     held_out: bool
@@ -230,17 +221,14 @@ class Validation:
 
 
 def validate(observed: Observed) -> Validation:
-    """The errors of predicting each profile without its own trials, against the medians measured there.
-
-    Points where nothing crosses are not tested: no network is in them.
-    """
+    """The errors of predicting each profile without its own trials, against the medians measured there."""
     profiles, crossing = observed.profiles, observed.cells["backend"].ne(NONE).to_numpy()
     held_out = len(profiles) > 1
-    off: dict[str, list[Floats]] = {objective: [] for objective in OBJECTIVES}
+    off: dict[str, list[Floats]] = {objective: [] for objective in MEASURES}
     for profile in profiles:
         central = predictor(observed.at(profile, without=True) if held_out else observed)
         there, network = observed.at(profile), vars(observed.networks[profile])
-        for objective, column in OBJECTIVES.items():
+        for objective, column in MEASURES.items():
             predicted = getattr(central, column)(**network)
             off[objective].append((predicted / there.medians(column) - 1)[crossing])
     errors = {objective: np.concatenate(each) for objective, each in off.items()}
@@ -268,7 +256,7 @@ def best(
         return pd.DataFrame(columns=COLUMNS)
     rows = rows[rows["feasible"].astype(bool) & rows["netem"].isin([*known])]
     rows, made = rows.astype(dict.fromkeys(("netem", "point", "backend"), "str")), []
-    for objective, column in OBJECTIVES.items():
+    for objective, column in MEASURES.items():
         figures = {column.replace("_", f"_{end}_"): end for end in ("low", "high")} | {column: "measured"}
         each = rows.dropna(subset=[column]).rename(columns=figures)
         worse = 1 if objective == "latency" else -1  # the power of a figure by which less is better

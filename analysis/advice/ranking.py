@@ -36,8 +36,6 @@ NAMED = 3
 """Points that are named where none is likely the best."""
 EVEN = 0.5
 """If they have less probability together, naming them would say nothing."""
-
-
 CHOICE = [
     *("codec", "engine", "backend", "point", "point_name", "place", "order", "doing", "sent"),
     *("latency_s", "latency_low_s", "latency_high_s"),
@@ -206,9 +204,7 @@ def _probabilities(
 
 
 def _unsure(choices: pd.DataFrame, rounds: int, untested: bool) -> str:
-    """The reason why no probability of the best is stated; empty text where one is. rounds: of the best. untested: how
-    far predictions are off is not known.
-    """
+    """The reason why no probability of the best, of so many rounds, is stated; empty text where one is."""
     p, too = choices["probability"], f"{count(rounds, 'round')}: too {{}} to say how sure"
     likeliest = choices.loc[p.fillna(0.0).idxmax()]
     if rounds < MIN_ROUNDS:

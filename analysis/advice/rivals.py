@@ -1,5 +1,4 @@
-"""Points that a conclusion leaves out: without a valid trial, if their bounds allow that they are better; and the
-probabilities that they leave open."""
+"""Points without a valid trial that may be better, by their bounds, and the probabilities that they leave open."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from pareto.analysis.advice.predict import Predictor
 from pareto.analysis.fronts.objectives import chosen
 from pareto.analysis.fronts.where import Where
 from pareto.analysis.naming import condition_title, listed, some
-from pareto.analysis.prediction.formula import Conditions, Payloads, Values, carrying_s, occupied_s
+from pareto.analysis.prediction.formula import Conditions, Values, carrying_s, occupied_s
 from pareto.analysis.prediction.network import Network
 from pareto.analysis.runs.points import (
     BUT_CODEC,
@@ -31,7 +30,6 @@ from pareto.analysis.statistics.doubt import Doubt
 from pareto.analysis.statistics.posterior import FAIR_CHANCE
 from pareto.analysis.statistics.samples import Bools, Floats
 from pareto.analysis.wording import forms
-from pareto.protocol.constants import GOODPUT
 from pareto.remote.link.units import duration
 
 FIGURES = {
@@ -47,9 +45,7 @@ _STATED = (("probability", "probability_all"), CONDITION), (("codec_probability"
 
 
 def located(rows: pd.DataFrame, every: pd.DataFrame | None = None) -> pd.DataFrame:
-    """The trials under the names of their cells: of no backend where nothing crosses, of the engines at work where
-    advice chooses one. every: the trials that tell where nothing crosses.
-    """
+    """The trials under the names of their cells. every: the trials that tell where nothing crosses."""
     backend = rows["backend"].astype("str").where(~nothing_crosses(rows, every), NONE)
     return rows.assign(backend=backend, engine=rows.get(WORK, rows["engine"]))
 
@@ -106,13 +102,11 @@ def link_s(cells: pd.DataFrame, objective: str, **conditions: Values) -> Floats:
     """
     cells = cells.reindex(columns=["payload_bytes", "wire_bytes", "result_bytes", "batch_size"])
     out, back = cells["wire_bytes"].fillna(cells["payload_bytes"]), cells["result_bytes"].fillna(0.0)
-    payloads = Payloads(out.to_numpy(float)[:, None], back.to_numpy(float)[:, None])
+    request = out.to_numpy(float), back.to_numpy(float), Conditions(**conditions)
     # Headers do not count: a rate is on the wire.
-    shares = {name: GOODPUT if "rate" in name else 1.0 for name in conditions}
-    link = Conditions(**{name: np.asarray(of / shares[name])[..., None] for name, of in conditions.items()})
     if objective == "latency":
-        return carrying_s(payloads, link)
-    return np.asarray(occupied_s(payloads, link) / cells["batch_size"].to_numpy(float))
+        return carrying_s(*request, reached=1.0)
+    return np.asarray(occupied_s(*request, reached=1.0) / cells["batch_size"].to_numpy(float))
 
 
 def rivals(cells: pd.DataFrame, best: float, objective: str = "latency") -> pd.DataFrame:

@@ -10,9 +10,6 @@ from pareto.analysis.statistics.samples import Floats
 from pareto.remote.link.units import duration, percent
 from pareto.sweep.load import Load, Slo
 
-NAMED = 3
-"""The most points that are named."""
-
 
 def latency_s(latency: Floats, step: Floats, load: Load, share: float) -> Floats:
     """The latency that a share of the requests exceeds, from their arrival; infinite for a step that cannot keep up.
@@ -32,30 +29,25 @@ def latency_s(latency: Floats, step: Floats, load: Load, share: float) -> Floats
 def sentence(points: pd.DataFrame, load: Load, slo: Slo, spreads: tuple[float, float]) -> str:
     """A line on the points that hold it, and that may. points: with latency_s, throughput_ips, batch_size and names.
     spreads: how far predictions of both are off, a standard deviation as a share; NaN where that is not known."""
-    alone, step = (
-        points["latency_s"].to_numpy(),
-        (points["batch_size"] / points["throughput_ips"]).to_numpy(),
-    )
+    alone = points["latency_s"].to_numpy()
+    step = (points["batch_size"] / points["throughput_ips"]).to_numpy()
     limit_s, known = slo.of(load), np.nan_to_num(spreads)
     middle, worse, better = (
         latency_s(alone * np.exp(sign * known[0]), step * np.exp(sign * known[1]), load, slo.share)
         for sign in (0, 1, -1)
     )
     order = np.argsort(middle, kind="stable")
-    holding, may = (
-        [each for each in order if mask[each]]
-        for mask in (worse <= limit_s, (worse > limit_s) & (better <= limit_s))
-    )
+    holding = [each for each in order if worse[each] <= limit_s]
+    may = [each for each in order if worse[each] > limit_s >= better[each]]
     names = [
         f"{cell_name(row)} ({duration(at) if np.isfinite(at) else 'at its limit'})"
         for row, at in zip(points.to_dict("records"), middle, strict=True)
     ]
     words = "would hold" if np.isnan(spreads).any() else "holds"
-    at = some([names[each] for each in holding], NAMED) or "no point for sure"
-    told = f"{words} at {at}" + (f"; may hold at {some([names[each] for each in may], NAMED)}" if may else "")
-    off = [f"{percent(share)} ({name})" for share, name in zip(spreads, ("latency", "images/s"), strict=True)]
-    by = " and ".join(off)
-    err = f"these predictions err by {by}" if min(spreads) > 0 else "measured here but for the waits"
+    at = some([names[each] for each in holding]) or "no point for sure"
+    told = f"{words} at {at}" + (f"; may hold at {some([names[each] for each in may])}" if may else "")
+    off = f"{percent(spreads[0])} (latency) and {percent(spreads[1])} (images/s)"
+    err = f"these predictions err by {off}" if min(spreads) > 0 else "measured here but for the waits"
     err = "how far that is off is not known" if np.isnan(spreads).any() else err
     of = f"of {count(len(points), 'point')} (latency from arrival, with waits predicted: {err})"
     return f"under {load.text}, {slo.text} {told}, {of}"

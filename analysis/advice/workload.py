@@ -22,22 +22,21 @@ from pareto.analysis.advice.observed import (
 from pareto.analysis.advice.predict import Predictor, Validation, as_measured, predictor, validate
 from pareto.analysis.fronts import quality
 from pareto.analysis.naming import listed
-from pareto.analysis.prediction.compared import OBJECTIVES
 from pareto.analysis.prediction.network import Network, networks
 from pareto.analysis.runs.load import Joined
 from pareto.analysis.runs.points import NO_CODEC, SETTLED, cuts, in_every_codec, nothing_crosses, work_names
 from pareto.analysis.runs.standing import stands
 from pareto.analysis.schema import STRUCK
 from pareto.analysis.statistics.noise import Floors, floor_of, floors
+from pareto.analysis.statistics.significance import MEASURES
 
 
 @dataclass(frozen=True)
 class Workload:
     """The trials of one workload (`rows`, with the columns that advice looks at), valid or not.
 
-    runs: where they are from. networks: the profiles that are one delay and rate; none of a chain. noise: the floors
-    under the trials. varied: the columns of `WORKLOAD` in which the trials differ, as advice chooses that too: `codec`,
-    `engine`.
+    networks: the profiles that are one delay and rate; none of a chain. noise: the floors under the trials. varied:
+    those of `codec` and `engine` in which the trials differ, as advice chooses that too.
     """
 
     rows: pd.DataFrame
@@ -59,15 +58,12 @@ class Workload:
         if ok.empty:
             return f"{model}: no valid trial among {len(self.rows)}: nothing to advise from"
         if is_chain(ok):
-            return (
-                f"{model}: a chain of hosts was measured: advice on chains is by a model profile (--profile)"
-            )
-        if set(ok["netem"]) & set(self.networks):
+            by = "advice on chains is by a model profile (--profile)"
+            return f"{model}: a chain of hosts was measured: {by}"
+        if (measured := set(ok["netem"])) & self.networks.keys():
             return ""
-        return (
-            f"{model}: no profile of a constant delay and rate was measured "
-            f"({', '.join(sorted(ok['netem'].unique()))}): nothing to predict from"
-        )
+        names = ", ".join(sorted(measured))
+        return f"{model}: no profile of a constant delay and rate was measured ({names}): nothing to predict from"
 
     @cached_property
     def valid(self) -> pd.DataFrame:
@@ -117,15 +113,12 @@ class Workload:
         """
         if not profile:
             return self.predictor, self.by_round
-        made, network = list[Predictor](), self.networks.get(profile)
-        for of, by_round in ((self.observed, False), (self.blocks, True)):
-            there = of.at(profile)
-            if network is None:
-                made.append(as_measured(there, by_round=by_round))
-                continue
-            figures = (there.medians(name, by_round=by_round) for name in OBJECTIVES.values())
-            made.append((self.by_round if by_round else self.predictor).anchored(network, *figures))
-        return made[0], made[1]
+        there, blocks = self.observed.at(profile), self.blocks.at(profile)
+        if (network := self.networks.get(profile)) is None:
+            return as_measured(there), as_measured(blocks, by_round=True)
+        central = self.predictor.anchored(network, *map(there.medians, MEASURES.values()))
+        of_rounds = (blocks.medians(name, by_round=True) for name in MEASURES.values())
+        return central, self.by_round.anchored(network, *of_rounds)
 
     @property
     def absent(self) -> str:

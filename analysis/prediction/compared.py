@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,36 +15,32 @@ import numpy as np
 import pandas as pd
 
 from pareto.analysis.model_profile import ModelProfile, read
-from pareto.analysis.naming import NONE, SIMULATED, cell_title, condition_title, count, transport
-from pareto.analysis.prediction.forecast import Case, Forecasts, Slack
+from pareto.analysis.naming import NONE, SIMULATED, cell_title, condition_title, count, some, transport
+from pareto.analysis.prediction.forecast import Case, Forecasts
 from pareto.analysis.prediction.network import Network, networks
 from pareto.analysis.runs.manifest import directions, section, within
 from pareto.analysis.runs.points import CELL, CONDITION, EAGER, cuts
 from pareto.analysis.statistics.doubt import Doubt
 from pareto.analysis.statistics.samples import Floats
+from pareto.analysis.statistics.significance import MEASURES
 from pareto.basics import files
 from pareto.protocol.errors import UserError
+from pareto.remote.link.probe import Tolerance
 from pareto.remote.link.units import percent
 
 FOLDER = "profiles"
 """In a run's folder, the model profiles that it was made with, each in a folder of its own."""
 MOST = 64
 """Profiles that are read of a run."""
-OBJECTIVES = {"latency": "latency_s", "throughput": "throughput_ips"}
-"""By objective, the column of its figure."""
 COLUMNS = (
     *(*CELL, "point_name", "latency_s", "predicted_latency_s", "latency_error", "latency_off"),
     *("least_latency_s", "throughput_ips", "predicted_throughput_ips", "throughput_error", "throughput_off"),
     *("most_throughput_ips", "expected", "beyond_bound", "profile_made_at"),
 )
-NAMED = 3
-"""Points beyond their bound that are named."""
 
 
 class Errors(NamedTuple):
-    """Absolute errors, as shares of what was measured, and the root of the mean square of the logarithms of predicted
-    over measured. NaN: none could be tested.
-    """
+    """Absolute errors, as shares of what was measured, and the root mean square of log(predicted / measured)."""
 
     median: float
     worst: float
@@ -60,17 +57,13 @@ class Errors(NamedTuple):
 
 def in_run(folder: Path) -> Iterator[Path]:
     """The folders of the model profiles in a run's folder. Raises UserError, OSError."""
-    kept = (
-        folder / FOLDER / name for name, kind in files.listing(folder, FOLDER).items() if kind == "a folder"
-    )
-    yield from itertools.islice(kept, MOST)
+    there = files.listing(folder, FOLDER).items()
+    yield from itertools.islice((folder / FOLDER / name for name, kind in there if kind == "a folder"), MOST)
 
 
 def profiles_of(runs: Iterable[Path], named: Iterable[Path]) -> tuple[list[ModelProfile], list[str]]:
-    """The model profiles in the runs' folders and those that are named, and a line on each that is unreadable.
-
-    Raises UserError for one that is named.
-    """
+    """The model profiles in the runs' folders and those that are named, and a line on each that is unreadable; a named
+    one raises UserError."""
     profiles, unread = [read(folder) for folder in named], []
     for run in runs:
         try:
@@ -92,17 +85,15 @@ def unfit(profile: ModelProfile, manifests: Sequence[Mapping[str, Any]]) -> str:
         return "one of them is simulated, the other is not"
     shares = {times.cpu for times in profile.times if times.role == "edge"}
     if any((within(run, "sweep", "edge_cpu") or 1.0) not in shares for run in runs):
-        return (
-            f"the edge had another share of a core (--edge-cpu {', '.join(f'{share:g}' for share in shares)})"
-        )
+        mine = ", ".join(f"{share:g}" for share in shares)
+        return f"the edge had another share of a core (--edge-cpu {mine})"
     return ""
 
 
 def unused(profiles: Sequence[ModelProfile], manifests: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """A line on each profile that is not compared with what was measured, or not with all of it, and why."""
-    named = {
-        name: None for run in manifests for name in within(run, "sweep", "engines") or () if name != EAGER
-    }
+    engines = (within(run, "sweep", "engines") or () for run in manifests)
+    named = [name for name in dict.fromkeys(itertools.chain.from_iterable(engines)) if name != EAGER]
     for profile in profiles:
         if why := unfit(profile, manifests):
             yield f"the model profile of {profile.model} of {profile.made_at} is left out: {why}"
@@ -126,10 +117,10 @@ def compared(
     made = [pd.DataFrame(columns=list(COLUMNS))]
     by = ["netem", "batch_size", "codec", "in_flight_asked", "backend"]
     # A profile times units in eager.
-    measured = rows[rows["engine"] == EAGER].dropna(subset=list(OBJECTIVES.values()), how="all")
+    measured = rows[rows["engine"] == EAGER].dropna(subset=list(MEASURES.values()), how="all")
     # Without the rows that stand for a cell of another codec, which was measured once: none's come first.
     measured = measured.sort_values("codec", key=lambda codec: codec != NONE, kind="stable")
-    figures = [*(name for name in CELL if name != "codec"), *OBJECTIVES.values()]
+    figures = [*(name for name in CELL if name != "codec"), *MEASURES.values()]
     known, slack = networks(manifests, strict=False), _widest(manifests)
     for profile in profiles:
         own = measured[measured["model"] == profile.model].drop_duplicates(figures)
@@ -151,13 +142,11 @@ def compared(
     return pd.concat(made[1:] or made, ignore_index=True)
 
 
-def _widest(manifests: Iterable[Mapping[str, Any]]) -> Slack:
+def _widest(manifests: Iterable[Mapping[str, Any]]) -> Tolerance:
     """The widest tolerances of the runs."""
-    options = {"rate": "tolerance", "rtt": "rtt_tolerance", "rtt_floor_s": "rtt_floor"}
-    asked = [
-        {field: within(run, "sweep", name) or 0.0 for field, name in options.items()} for run in manifests
-    ]
-    return Slack(**{field: max(each[field] for each in (vars(Slack()), *asked)) for field in options})
+    options = ("rtt_tolerance", "rtt_floor", "tolerance")
+    asked = ([within(run, "sweep", name) or 0.0 for name in options] for run in manifests)
+    return functools.reduce(Tolerance.at_least, itertools.starmap(Tolerance, asked), Tolerance())
 
 
 def _nearest(network: Network, name: str, manifests: Sequence[Mapping[str, Any]]) -> Network:
@@ -170,38 +159,33 @@ def _nearest(network: Network, name: str, manifests: Sequence[Mapping[str, Any]]
 
 def _beside(group: pd.DataFrame, said: Mapping[str, Floats]) -> pd.DataFrame:
     """The rows of one condition and backend, with their forecasts beside them."""
-    predicted = {
-        f"predicted_{name}" if name in OBJECTIVES.values() else name: of for name, of in said.items()
-    }
+    predicted = {f"predicted_{name}" if name in MEASURES.values() else name: of for name, of in said.items()}
     made = group.assign(**predicted)
-    expected, beyond = pd.DataFrame(), pd.DataFrame()
-    for objective, column in OBJECTIVES.items():
+    expected, beyond_bound = pd.DataFrame(), pd.DataFrame()
+    for objective, column in MEASURES.items():
         unit = column.removeprefix(objective)
         figure, said_to_be, spread = made[column], made[f"predicted_{column}"], 2 * made[f"{objective}_error"]
         made[f"{objective}_off"] = said_to_be / figure - 1
         low, high = (made[f"{objective}_{end}{unit}"].fillna(figure) for end in ("low", "high"))
         expected[objective] = (said_to_be * (1 - spread) <= high) & (said_to_be * (1 + spread) >= low)
         bound = made["least_latency_s" if objective == "latency" else "most_throughput_ips"]
-        beyond[objective] = figure < bound if objective == "latency" else figure > bound
+        beyond_bound[objective] = figure < bound if objective == "latency" else figure > bound
     # The names of the columns that hold.
-    named = {"expected": expected, "beyond_bound": beyond}
-    return made.assign(
-        **{name: flags.dot(flags.columns + ",").str.rstrip(",") for name, flags in named.items()}
-    )
+    expected, beyond_bound = (of.dot(of.columns + ",").str.rstrip(",") for of in (expected, beyond_bound))
+    return made.assign(expected=expected, beyond_bound=beyond_bound)
 
 
 def sentences(frame: pd.DataFrame) -> Iterator[str]:
     """A line for each condition: how far off a profile's forecasts were."""
     for _, rows in frame.groupby(CONDITION, sort=False, dropna=False):
         parts = []
-        for objective in OBJECTIVES:
+        for objective in MEASURES:
             errors = Errors.of(rows[f"{objective}_off"].to_numpy(dtype=np.float64))
             if math.isfinite(errors.median):
-                parts.append(
-                    f"{objective} off by {percent(errors.median)} (median), {percent(errors.worst)} (worst)"
-                )
-        right = sum(rows["expected"].str.count(name).sum() for name in OBJECTIVES)
-        figures = int(rows[list(OBJECTIVES.values())].notna().sum().sum())
+                median, worst = percent(errors.median), percent(errors.worst)
+                parts.append(f"{objective} off by {median} (median), {worst} (worst)")
+        right = sum(rows["expected"].str.count(name).sum() for name in MEASURES)
+        figures = int(rows[list(MEASURES.values())].notna().sum().sum())
         yield (
             f"{condition_title(rows.iloc[0])}: the model profile predicted {', '.join(parts)}, at "
             f"{count(len(rows), 'point')}; {right} of {figures} figures within two standard deviations"
@@ -213,10 +197,9 @@ def faults(frame: pd.DataFrame) -> Iterator[Doubt]:
     beyond = frame[frame["beyond_bound"] != ""]
     if beyond.empty:
         return
-    named = ", ".join(cell_title(row) for row in beyond.head(NAMED).to_dict("records"))
-    rest = f" and {len(beyond) - NAMED} more" if len(beyond) > NAMED else ""
+    named = some([cell_title(row) for row in beyond.to_dict("records")])
     yield Doubt(
         f"{count(len(beyond), 'point')} beyond the bound of the model profile's least times",
-        f"{named}{rest}: a device was slower while it was profiled",
+        f"{named}: a device was slower while it was profiled",
         ("profile the model anew",),
     )

@@ -11,7 +11,7 @@ truth was measured: `analysis.prediction.compared`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,10 +19,11 @@ import numpy.typing as npt
 
 from pareto.analysis.model_profile import ModelProfile
 from pareto.analysis.prediction import formula
-from pareto.analysis.prediction.formula import Chain, Conditions, Payloads, Values, at
+from pareto.analysis.prediction.formula import Chain, Conditions, Values, at
 from pareto.analysis.prediction.network import Network
-from pareto.analysis.runs.points import EAGER, of_role
+from pareto.analysis.runs.points import EAGER, NO_CODEC, of_role
 from pareto.analysis.statistics.samples import Floats, Ints
+from pareto.hosts.host import chain
 from pareto.protocol.constants import (
     BURST,
     GOODPUT,
@@ -32,10 +33,9 @@ from pareto.protocol.constants import (
     QUEUE_LEAST_S,
 )
 from pareto.protocol.errors import UserError
+from pareto.remote.link.probe import Tolerance
 
 AUTO = "auto"
-NONE = "none"
-"""No codec."""
 # Standard deviations, as shares, unless said otherwise; docs/prediction.md and docs/engines.md have their runs.
 BETWEEN_RUNS, UNDER_QUOTA = 0.12, 0.25
 """A device's speed from its profile to a trial: usually, and where it has a share of a core, spent in bursts."""
@@ -45,34 +45,22 @@ ADDED, SENDING = 0.4, 0.7
 """The time that a backend and waking up add to a request, and the processor time of sending: the program that shapes
 the link has it on one core or on the other."""
 RESENDING_S, RESENDING_RTTS, RESENDING = 0.1, 4, 0.6
-"""The cost to a request of packets that a full queue drops: half of Linux' least time-out, 0.2 s, and some round
-trips; and its standard deviation."""
+"""The cost of packets that a full queue drops: half of Linux' least time-out, 0.2 s, some round trips; its error."""
 WAITING = 0.01
 """A host's wait for a link: the longer it is, the longer the stage takes."""
 FILLING, DROPPING = 0.025, 0.2
-"""The throughput where a link is the slowest step: how well requests fill it; and where its queue does not hold all
-that are in flight."""
+"""The throughput where a link is slowest: how well requests fill it; and where its queue does not hold all of them."""
 SPARE = 1.25
 """The requests that a trial has in flight, as a multiple of those that its slowest step needs."""
 CODING = 0.35
 """A codec's time: in a trial other data is in the caches, and another thread is sending."""
 CODEC_MARGIN, MARGIN = 0.3, 0.1
-"""The shares by which a codec may be quicker than in any run of the profile, and a stage than the sum of its units' 5 %
-quantiles: bounds leave them room."""
+"""The shares by which a codec may beat every run of the profile, and a stage the sum of its units' 5 % quantiles."""
 QUOTA_PERIOD_S, QUOTA_TURN_S = 0.005, 0.004
 """Seconds after which the quota of a host with a share of a core comes anew; and those that it computes at once even
 so, for the kernel ends a turn at a tick of its timer, and the pause comes after it (docs/measuring.md)."""
 _NORMAL = 1.96
 """Half of a 95 % interval, in standard deviations."""
-
-
-@dataclass(frozen=True)
-class Slack:
-    """How far a link may be from its profile and its probes still pass: shares of rate and round trip, or seconds."""
-
-    rate: float = 0.02
-    rtt: float = 0.01
-    rtt_floor_s: float = 0.0003
 
 
 @dataclass(frozen=True)
@@ -88,8 +76,8 @@ class Case:
     at_best: Sequence[Network]
     batch_size: int = 1
     in_flight: str = AUTO
-    slack: Slack = Slack()
-    codec: str = NONE
+    slack: Tolerance = field(default_factory=Tolerance)
+    codec: str = NO_CODEC
 
     @property
     def hosts(self) -> int:
@@ -107,11 +95,6 @@ FIGURES = (
 """The figures of a forecast: with one request in flight, and with many; standard deviations, as shares; bounds."""
 
 
-def roles(hosts: int) -> tuple[str, ...]:
-    """The roles along a chain of so many hosts."""
-    return ("edge", *(f"middle{number}" for number in range(1, hosts - 1)), "server")
-
-
 class Forecasts:
     """The forecasts of a model's splits in one case over one backend.
 
@@ -120,7 +103,7 @@ class Forecasts:
 
     def __init__(self, profile: ModelProfile, case: Case, backend: str) -> None:
         """Raises UserError for what the profile does not know."""
-        self.profile, self.case, self.roles = profile, case, roles(case.hosts)
+        self.profile, self.case, self.roles = profile, case, chain(case.hosts)
         times = [profile.of(role, case.batch_size) for role in self.roles]
         of_host = ("cpu", "median_s", "low_s", "high_s", "least_s", "outside_s", "after_pause_s")
         self._host = {name: np.array([getattr(each, name) for each in times]) for name in of_host}
@@ -162,8 +145,7 @@ class Forecasts:
         self.chain = self._chain(stages_s, self._coding, links, self._added_s, near_s, far_s, shared)
 
     def of(self, splits: Ints, engine: str = EAGER) -> dict[str, Floats]:
-        """The `FIGURES` of each split (splits x links), whose stages an engine runs; NaN where the codec does not take
-        what crosses. Raises UserError."""
+        """The `FIGURES` of each split (splits x links); NaN where the codec cannot be used. Raises UserError."""
         case, usual, links = self.case, self.chain, len(self.case.usual)
         if splits.shape[1] != links:
             raise UserError(f"{links} links are cut at {links} points, not {splits.shape[1]}")
@@ -177,7 +159,7 @@ class Forecasts:
             raise UserError(f"the profile of {self.profile.model} has times of nothing: make it anew")
         errors = self._errors(splits, engine)
         # In the throughput phase a link has more room.
-        room = replace(case.slack, rate=max(case.slack.rate, BURST))
+        room = replace(case.slack, rate_fraction=max(case.slack.rate_fraction, BURST))
         least, most = (self._at_best(engine, nearest(case.at_best, slack)) for slack in (case.slack, room))
         bounds = least.latency_s(splits), most.throughput_ips(splits)
         figures[:, taken] = [latency_s, throughput_ips, *errors, *bounds]
@@ -196,13 +178,11 @@ class Forecasts:
         encode_s, decode_s, out_bytes = coding
         crosses = out_bytes > 0
         back_bytes = np.where(crosses, float(self.case.batch_size * self.profile.result_bytes), 0.0)
-        payloads = Payloads(out_bytes[:, None], back_bytes[:, None])
-        each = Conditions(*(way[..., None] for way in vars(links).values()))
         depth = self.case.in_flight
         return Chain(
             stages_s,
-            carried_s=formula.carrying_s(payloads, each) + added_s + (encode_s + decode_s),
-            occupied_s=formula.occupied_s(payloads, each),
+            carried_s=formula.carrying_s(out_bytes, back_bytes, links) + added_s + (encode_s + decode_s),
+            occupied_s=formula.occupied_s(out_bytes, back_bytes, links),
             sent_s=links.delay_s + 8 * out_bytes / links.rate_bps,
             near_s=np.where(crosses, near_s, 0.0) + encode_s,
             far_s=np.where(crosses, far_s, 0.0) + decode_s,
@@ -217,24 +197,21 @@ class Forecasts:
         return np.array([getattr(cost, figure) for cost in self._costs])[:, None]
 
     def _of_codec(self, which: str) -> tuple[Floats, Floats, Floats]:
-        """Seconds that the codec takes of the hosts before and behind each link (inf: it cannot be used), and bytes
-        that it sends at each point; which: `_least`, or empty text.
-        """
+        """Seconds of the codec before and behind each link (inf: it cannot be used), and bytes that it sends at each
+        point; which: `_least`, or empty text."""
         case = self.case
         payload_bytes = case.batch_size * self.profile.payload_bytes
         nothing_s = np.zeros((case.hosts - 1, len(payload_bytes)))
-        if case.codec == NONE:
+        if case.codec == NO_CODEC:
             return nothing_s, nothing_s, payload_bytes
         times = [self.profile.coding(role, case.batch_size, case.codec) for role in self.roles]
         crosses = payload_bytes > 0  # 0 bytes would be a payload that does not cross
         # At the least: a host with a share of a core may have its pauses before or after a codec's work.
         share = self._host["cpu"][:, None] * (1 - CODEC_MARGIN) if which else 1.0
+        names = f"encode{which}_s", f"decode{which}_s"
+        taken_s = (share * np.array([getattr(each, name) for each in times]) for name in names)
         encode_s, decode_s = (
-            np.where(crosses, np.nan_to_num(seconds, nan=np.inf, posinf=np.inf), 0.0)
-            for seconds in (
-                share * np.array([getattr(each, f"{step}{which}_s") for each in times])
-                for step in ("encode", "decode")
-            )
+            np.where(crosses, np.nan_to_num(each_s, nan=np.inf, posinf=np.inf), 0.0) for each_s in taken_s
         )
         wire_bytes = np.maximum(np.nan_to_num(getattr(times[0], f"wire{which}_bytes")), 1.0)
         return encode_s[:-1], decode_s[1:], np.where(crosses, wire_bytes, 0.0)
@@ -258,10 +235,10 @@ class Forecasts:
         with np.errstate(invalid="ignore"):  # at points where the codec is not used
             link_s = usual.carried_s - self._coding[0] - self._coding[1] - self._added_s
         # A link whose probes pass is within its slack: two standard deviations.
-        off_s = np.maximum(slack.rtt * rtt_s, np.where(crosses, slack.rtt_floor_s, 0.0))
+        off_s = np.maximum(slack.rtt_fraction * rtt_s, np.where(crosses, slack.rtt_floor_s, 0.0))
         of_links_s = at(
             np.sqrt(
-                (slack.rate / 2 * (link_s - rtt_s)) ** 2
+                (slack.rate_fraction / 2 * (link_s - rtt_s)) ** 2
                 + (off_s / 2) ** 2
                 + (np.maximum(self._each("residual"), ADDED) * (self._added_s - self._resent_s)) ** 2
                 + (RESENDING * self._resent_s) ** 2
@@ -279,7 +256,7 @@ class Forecasts:
         sending_s = usual.steps_s(splits) - stages_s - codec_s
         longer_s = (
             hosts_s + np.hypot(of_work_s, SENDING * sending_s),
-            busy_s * (1 + np.where(drops, DROPPING, np.hypot(slack.rate / 2, FILLING))),
+            busy_s * (1 + np.where(drops, DROPPING, np.hypot(slack.rate_fraction / 2, FILLING))),
             waits_s * (1 + latency_error[:, None]),
         )
         return latency_error, np.hstack(longer_s).max(axis=1) / np.maximum(period_s, np.finfo(float).tiny) - 1
@@ -292,7 +269,7 @@ class Forecasts:
         """
         encode_s, decode_s, out_bytes = self._of_codec("_least")
         if engine != EAGER:
-            nothing_s, some = np.zeros_like(encode_s), 1.0 if self.case.codec != NONE else np.inf
+            nothing_s, some = np.zeros_like(encode_s), 1.0 if self.case.codec != NO_CODEC else np.inf
             out_bytes = np.append(out_bytes[:1], np.minimum(out_bytes[1:], some))
             stages_s = _stages_s(np.zeros((self.case.hosts, len(out_bytes))))
             return self._chain(stages_s, (nothing_s, nothing_s, out_bytes), links)
@@ -304,13 +281,13 @@ class Forecasts:
         return self._chain(stages_s, (encode_s, decode_s, out_bytes), links)
 
 
-def nearest(networks: Sequence[Network], slack: Slack) -> Conditions:
+def nearest(networks: Sequence[Network], slack: Tolerance) -> Conditions:
     """The links as good as they may be and their probes still pass: links x 1."""
     links = _conditions(networks)
     rtt_s = links.delay_s + links.delay_back_s
-    off_s = np.maximum(slack.rtt * rtt_s, slack.rtt_floor_s)
-    nearer, faster = 1 - np.minimum(1.0, off_s / np.maximum(rtt_s, np.finfo(float).tiny)), 1 + slack.rate
-    best = zip(vars(links).values(), (nearer, faster) * 2, strict=True)
+    off_s = np.maximum(slack.rtt_fraction * rtt_s, slack.rtt_floor_s)
+    nearer = 1 - np.minimum(1.0, off_s / np.maximum(rtt_s, np.finfo(float).tiny))
+    best = zip(vars(links).values(), (nearer, 1 + slack.rate_fraction) * 2, strict=True)
     return Conditions(*(way * times for way, times in best))
 
 

@@ -8,8 +8,7 @@
 Rates are what TCP carries of them, 1448 bytes in 1514 (`pareto.protocol.constants.GOODPUT`). A link is crossed where a
 payload has bytes. Stages that all run on the edge never wait for the network.
 
-Arrays end in the axes cells x links; `conditions` broadcast against that. Seconds, bytes, bit/s. A `Chain` has the same
-by tables, for one set of conditions and any split.
+Seconds, bytes, bit/s. A `Chain` has the same by tables, for one set of conditions and any split.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ Values = float | Floats
 
 @dataclass(frozen=True)
 class Conditions:
-    """Links' one-way delays (s) and rates on the wire (bit/s), out and back. They broadcast against cells x links."""
+    """Links' one-way delays (s) and rates on the wire (bit/s), out and back. They broadcast against payloads."""
 
     delay_s: Values
     rate_bps: Values
@@ -34,36 +33,16 @@ class Conditions:
     rate_back_bps: Values = np.inf
 
 
-@dataclass(frozen=True)
-class Payloads:
-    """Bytes that a request of each cell puts on each link, out and back: cells x links. 0 out: it is not crossed."""
-
-    out: Floats
-    back: Floats
+def carrying_s(out_bytes: Floats, back_bytes: Floats, link: Conditions, reached: float = GOODPUT) -> Floats:
+    """Seconds that a link adds to the latency of a request with these bytes. reached: the share of its rate."""
+    transfers_s = 8 / reached * (out_bytes / link.rate_bps + back_bytes / link.rate_back_bps)
+    return np.where(out_bytes > 0, link.delay_s + link.delay_back_s + transfers_s, 0.0)
 
 
-def carrying_s(payloads: Payloads, conditions: Conditions) -> Floats:
-    """Seconds that the links add to the latency of a request: conditions x cells."""
-    transfers_s = (
-        8 / GOODPUT * (payloads.out / conditions.rate_bps + payloads.back / conditions.rate_back_bps)
-    )
-    each_s = conditions.delay_s + conditions.delay_back_s + transfers_s
-    return np.asarray(np.where(payloads.out > 0, each_s, 0.0).sum(axis=-1))
-
-
-def occupied_s(payloads: Payloads, conditions: Conditions) -> Floats:
-    """Seconds that a request keeps the slowest direction of all links busy: conditions x cells."""
-    slower = np.maximum(payloads.out / conditions.rate_bps, payloads.back / conditions.rate_back_bps)
-    return np.asarray(np.where(payloads.out > 0, slower, 0.0).max(axis=-1) * 8 / GOODPUT)
-
-
-def period_s(
-    payloads: Payloads, stage_s: Values, occupied_s: Floats, latency_s: Floats, in_flight: int
-) -> Floats:
-    """Seconds from one batch to the next: conditions x cells. stage_s: of the slowest stage."""
-    crosses = (payloads.out > 0).any(axis=-1)
-    crossing_s = np.where(crosses, np.maximum(occupied_s, latency_s / in_flight), 0.0)
-    return np.asarray(np.maximum(stage_s, crossing_s))
+def occupied_s(out_bytes: Floats, back_bytes: Floats, link: Conditions, reached: float = GOODPUT) -> Floats:
+    """Seconds that such a request keeps the slower direction of a link busy."""
+    slower = np.maximum(out_bytes / link.rate_bps, back_bytes / link.rate_back_bps)
+    return np.where(out_bytes > 0, 8 / reached * slower, 0.0)
 
 
 @dataclass(frozen=True, eq=False)

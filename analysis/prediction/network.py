@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 from pareto.analysis.runs.manifest import directions, section, sessions, within
@@ -37,10 +37,8 @@ class Network:
 
     def same(self, other: Network, apart: float = ROUNDING) -> bool:
         """Whether both are one network: no figure of theirs is that share apart."""
-        return all(
-            math.isclose(mine, theirs, rel_tol=apart)
-            for mine, theirs in zip(vars(self).values(), vars(other).values(), strict=True)
-        )
+        pairs = zip(astuple(self), astuple(other), strict=True)
+        return all(math.isclose(mine, theirs, rel_tol=apart) for mine, theirs in pairs)
 
 
 UNSHAPED = Network(0.0, math.inf)
@@ -80,8 +78,6 @@ def _own(manifest: Mapping[str, Any]) -> Network | None:
         if len(bare) == 1:
             (link,) = bare.values()
             delay_s = (link.get("rtt_s") or 0.0) / 2
-            out_bps, back_bps = (
-                (link.get(rate) or math.inf) / GOODPUT for rate in ("rate_bps", "rate_back_bps")
-            )
-            return Network(delay_s, out_bps, delay_s, back_bps)
+            out_bps, back_bps = (link.get(rate) or math.inf for rate in ("rate_bps", "rate_back_bps"))
+            return Network(delay_s, out_bps / GOODPUT, delay_s, back_bps / GOODPUT)
     return None

@@ -26,8 +26,6 @@ from pareto.analysis.wording import EDGE, SERVER
 from pareto.protocol.errors import UserError
 
 FRONT = "front"
-RULES = ("greedy", "even", SERVER, EDGE)
-"""The rules that the front is compared with, in the order of the table."""
 COLUMNS = (
     *("model", "netem", "batch_size", "codec", "in_flight_asked", "chosen_by"),
     *("backend", "point", "point_name", "payload_bytes", *FIGURES),
@@ -69,13 +67,7 @@ def predicted(
         if every.empty:
             raise UserError(f"no split satisfies {constrained.text!r} here")
     best = pareto(every["latency_s"].to_numpy(), every["throughput_ips"].to_numpy())
-    chosen: dict[str, Callable[[Chain], Ints]] = {
-        "greedy": greedy,
-        "even": even,
-        SERVER: lambda chain: 0 * even(chain),
-        EDGE: lambda chain: 0 * even(chain) + chain.last,
-    }
-    of_rules = (rows(chosen[name], name).dropna(subset="latency_s") for name in RULES)
+    of_rules = (rows(rule, name).dropna(subset="latency_s") for name, rule in RULES.items())
     ahead = (of_rule.sort_values("latency_s", kind="stable").head(1) for of_rule in of_rules)
     result = pd.concat([every.iloc[best], *ahead], ignore_index=True)[[*COLUMNS]]
     return result.assign(feasible=constrained.holds(result[CONSTRAINED])) if constrained else result
@@ -121,10 +113,7 @@ def behind(row: Mapping[str, float], front: pd.DataFrame) -> tuple[float, float]
 
 
 def front(chain: Chain) -> Ints:
-    """The splits that no other dominates in latency and throughput, least latency first: splits x links.
-
-    One of several with the same figures is there.
-    """
+    """The splits that no other dominates, least latency first (splits x links); one of those with equal figures."""
     found: list[Ints] = []
     stages_s, carried_s = chain.segments_s.copy(), chain.carried_s.copy()
     steps_s = chain.segments_s.copy()
@@ -210,3 +199,12 @@ def _greedy_score(chain: Chain, splits: Ints) -> Floats:
     mean_s = stages_s.mean(axis=1)
     varied = stages_s.std(axis=1) / np.where(mean_s > 0, mean_s, 1.0)
     return np.asarray(_BALANCE * varied + _COMMUNICATION * at(chain.sent_s, splits).sum(axis=1))
+
+
+RULES: dict[str, Callable[[Chain], Ints]] = {
+    "greedy": greedy,
+    "even": even,
+    SERVER: lambda chain: 0 * even(chain),
+    EDGE: lambda chain: 0 * even(chain) + chain.last,
+}
+"""The rules that the front is compared with, in the order of the table."""

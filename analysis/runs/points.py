@@ -12,6 +12,7 @@ import pandas as pd
 from pareto.analysis import naming
 from pareto.analysis.runs.standing import stands, statuses
 from pareto.analysis.schema import BETWEEN, STANDS
+from pareto.hosts.host import chain
 
 CONDITION = ["model", "netem", "batch_size", *naming.USUAL, "setup"]
 """The columns that are the same for all points that are compared. `setup` tells runs of other settings apart."""
@@ -62,7 +63,7 @@ def sorted_cells(rows: pd.DataFrame) -> pd.DataFrame:
 
 def hosts(point: str) -> tuple[str, ...]:
     """The roles along the chain: `edge`, `middle1`, ..., `server`."""
-    return ("edge", *(f"middle{number}" for number in range(1, len(cuts(point)))), "server")
+    return chain(len(cuts(point)) + 1)
 
 
 def undivided(rows: pd.DataFrame) -> pd.Series:

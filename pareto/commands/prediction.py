@@ -12,10 +12,10 @@ from rich.console import Console
 
 from pareto import PROFILES
 from pareto.analysis.model_profile import ModelProfile, read
-from pareto.analysis.prediction.forecast import AUTO, NONE, Case
+from pareto.analysis.prediction.forecast import AUTO, Case
+from pareto.analysis.runs.points import NO_CODEC
 from pareto.basics import files
 from pareto.basics.escaping import say
-from pareto.basics.files import written_into
 from pareto.commands.unit_times import make_or_reuse
 from pareto.predict import links
 from pareto.protocol.errors import UserError
@@ -62,7 +62,7 @@ def run(
         for shown in (predicted_table(rows), *lines, ""):
             console.print(shown)
 
-    with written_into(out):
+    with files.written_into(out):
         files.make(out / PREDICTIONS)
         for name, rows in tables.items():
             path = files.write_table(out / PREDICTIONS / name, rows)
@@ -76,7 +76,7 @@ def _variants(case: Case) -> Iterator[str]:
     """Yield what tells a case from the usual one of its network."""
     if case.batch_size != 1:
         yield f"b{case.batch_size}"
-    if case.codec != NONE:
+    if case.codec != NO_CODEC:
         yield case.codec
     if case.in_flight != AUTO:
         yield f"d{case.in_flight}"

@@ -1,8 +1,7 @@
 """Each backend's costs, as it sends a few payloads: the time added to a request on a link, and processor time.
 
-The workers send them. On a local testbed they cross twice: while nothing shapes the link, and while a usual network
-does. For where a host waits, its processor has gone to sleep and its caches are cold: what a backend adds is several
-times as much there.
+On a local testbed they cross twice: while nothing shapes the link, and while a usual network does. Where a host waits,
+its processor has gone to sleep and its caches are cold: what a backend adds is several times as much there.
 """
 
 from __future__ import annotations
@@ -41,8 +40,7 @@ QUIET = 0.25
 """The quantile of a payload's rounds that counts: what else runs on a host can only make a round trip longer."""
 USUAL = Profile("usual", Direction(delay_s=0.005, rate_bps=100e6), Direction(delay_s=0.005, rate_bps=100e6))
 OF_USUAL = Reading(0.01, GOODPUT * 100e6, GOODPUT * 100e6)
-"""The network over which backends are probed on a local testbed, where they wait as they do in a trial; and what a
-probe would read of it."""
+"""The network over which backends wait on a local testbed as they do in a trial; and what a probe would read of it."""
 
 
 @dataclass(frozen=True)
@@ -107,8 +105,7 @@ def _groups(backends: Sequence[str]) -> list[list[str]]:
 def added(
     ends: Ends, link: Link, reading: Reading | None, backends: Sequence[str], largest_bytes: int, care: Care
 ) -> Iterator[BackendCost]:
-    """The costs of each backend for a few payloads over a link. reading: of the link; None: nothing shapes or slows it.
-    Raises FAULTS, TestbedError."""
+    """Each backend's costs for a few payloads. reading: of a link that something slows. Raises FAULTS, TestbedError."""
     most = min(max(largest_bytes, USUAL_BYTES), MOST_BYTES)
     sizes = [round(size) for size in np.geomspace(LEAST_BYTES, most, care.payloads)]
     sizes = [size for size in sizes if link_s(reading, size) <= MOST_LINK_S] or sizes[:1]
@@ -116,13 +113,11 @@ def added(
     streamed = [(way, size) for way, size in cells if link_s(reading, size) <= MOST_STREAM_S]
     trips: dict[tuple[str, int], list[float]] = {cell: [] for cell in cells}
     busy: dict[tuple[str, int], list[tuple[float, ...]]] = {cell: [] for cell in cells}
+    counts = dict[tuple[str, int], int]()
     # Large first: what they do to a connection, its window above all, is done before anything is timed.
-    counts = {
-        (way, size): min(
-            math.ceil(SAMPLE_S / ends.stream(way, size, 1, None, kept=True)[0].seconds[0]), MOST_TRIPS
-        )
-        for size, way in product(reversed(sizes), backends)
-    }
+    for size, way in product(reversed(sizes), backends):
+        once_s = ends.stream(way, size, 1, None, kept=True)[0].seconds[0]
+        counts[way, size] = min(math.ceil(SAMPLE_S / once_s), MOST_TRIPS)
     order = Random(0)  # noqa: S311
     for _ in range(care.rounds):
         for way, size in order.sample(cells, len(cells)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import inf
 
-from pareto.analysis.prediction.forecast import Case, Slack
+from pareto.analysis.prediction.forecast import Case
 from pareto.analysis.prediction.network import Network
 from pareto.remote.link.probe import Tolerance, delay_range_s
 from pareto.remote.link.profile import Direction, Profile
@@ -14,14 +14,12 @@ from pareto.remote.link.profile import Direction, Profile
 def case(
     netem: str, profiles: Sequence[Profile], tolerance: Tolerance, batch_size: int, in_flight: str, codec: str
 ) -> Case:
-    """The case of these links: in the mean, at their best, which bounds count with, and as far off as probes let them
-    be."""
+    """The case of these links: in the mean, at their best, for bounds, and as far off as probes let them be."""
     usual, best = (
         tuple(Network(*of(each.edge_to_server, each), *of(each.server_to_edge, each)) for each in profiles)
         for of in (_mean, _best)
     )
-    slack = Slack(tolerance.rate_fraction, tolerance.rtt_fraction, tolerance.rtt_floor_s)
-    return Case(netem, usual, best, batch_size, in_flight, slack, codec)
+    return Case(netem, usual, best, batch_size, in_flight, tolerance, codec)
 
 
 def doubts(profiles: Sequence[Profile]) -> Iterator[str]:

@@ -14,7 +14,6 @@ from typing import Any
 
 from rich.console import Console
 
-from pareto import PROFILES
 from pareto.analysis.backend_cost import BackendCost
 from pareto.analysis.model_profile import ModelProfile, read
 from pareto.analysis.naming import file_stem
@@ -28,6 +27,7 @@ from pareto.partitions import registry
 from pareto.partitions.weights import file_digest
 from pareto.predict.backend_costs import QUICK, THOROUGH, Care
 from pareto.predict.model_times import Timing
+from pareto.predict.search import Group, group_of
 from pareto.predict.strikes import LEAST_LIKELY
 from pareto.protocol.errors import UserError
 from pareto.remote.link.units import minutes
@@ -62,7 +62,7 @@ def on_testbed(
     bed: Testbed,
     workers: Workers,
     prepared: dict[str, Prepared],
-    folder: Path = PROFILES,
+    folder: Path,
     *,
     fresh: bool = False,
     spares_s: float | None = None,
@@ -116,14 +116,12 @@ def estimate_s(sweep: Sweep, care: Care, *, of_links: bool = True) -> float:
 
 
 def spares_s(whole: Plan) -> float:
-    """The most seconds of a search's trials that model profiles can spare, by the plan of all its cells: without them
-    `ROUNDS_UNTIL_KNOWN` rounds tell what can be on a front, and have all cells; with them only those that are always
-    measured."""
-    taken_s: dict[tuple[Any, ...], list[float]] = {}
+    """The most seconds of a search's trials that model profiles can spare, by the plan of all its cells: all that the
+    first `ROUNDS_UNTIL_KNOWN` rounds have beyond the cells that are always measured."""
+    taken_s: dict[tuple[int, Group], list[float]] = {}
     for trial in whole.trials:
-        model, netem, batch_size, _, *settings = trial.cell.condition
         if trial.round <= ROUNDS_UNTIL_KNOWN:
-            key = trial.round, model, netem, batch_size, *settings
+            key = trial.round, group_of(trial.cell.condition)
             taken_s.setdefault(key, []).append(trial.estimate_s)
     return sum(sum(sorted(of_round)[LEAST_LIKELY:]) for of_round in taken_s.values())
 
@@ -131,8 +129,7 @@ def spares_s(whole: Plan) -> float:
 def folder_of(folder: Path, sweep: Sweep, outline: partitioned.Outline, world: Any = None) -> Path:
     """Where the profile of a model is kept: a folder for each graph, testbed, and setting that changes a time.
 
-    The name's end is the same for all models on a testbed whose links are to be the same for a backend. world: the
-    record of a simulated testbed.
+    The name's end is the same for all models whose backends cost the same. world: the record of a simulated testbed.
     """
     where = sweep.testbed if world is None else world
     links, tcp = links_of(sweep), asdict(sweep.tcp)
@@ -184,8 +181,7 @@ def _kept(out: Console, folder: Path, name: str, facts: Facts, care: Care) -> Mo
 
 
 def ago(profile: ModelProfile, facts: Facts) -> str:
-    """How long ago the oldest part of a profile was made, in words. Raises UserError where it does not count on hosts
-    with these facts."""
+    """How long ago the oldest part of a profile was made. Raises UserError where it does not count on these hosts."""
     if why := difference(profile.hosts, facts):
         raise UserError(why)
     since_s = -1.0
@@ -200,8 +196,7 @@ def ago(profile: ModelProfile, facts: Facts) -> str:
 
 
 def _costs_of_another(place: Path, sweep: Sweep, facts: Facts) -> tuple[list[BackendCost], str] | None:
-    """The backends' costs on the links, and when they were measured, by another model's profile; None without one
-    that counts."""
+    """The backends' costs by another model's profile that counts, and when they were measured; None without one."""
     wanted = set(product(map("-".join, pairwise(facts)), sweep.transports))
     for other in sorted(place.parent.glob(f"*-{place.name.rpartition('-')[2]}")):
         with suppress(UserError):

@@ -87,10 +87,8 @@ class Timing:
                 self.show(f"codecs of {outline.name} on the {role}, batch size {batch_size}")
                 request = TimeCodecs(coded, "", role != EDGE, self._cpu(role))
                 runs = self.workers.codec_runs(outline.name, role, request, payloads)
-                if len(runs.encode_s) != len(coded):
-                    raise TestbedError(
-                        f"{role} reports {len(runs.encode_s)} of {len(coded)} points with codecs"
-                    )
+                if (count := len(runs.encode_s)) != len(coded):
+                    raise TestbedError(f"{role} reports {count} of {len(coded)} points with codecs")
                 yield from codec_times(outline, role, batch_size, coded, runs, is_all=is_all)
 
     def _times(self, name: str, units: int, batch_size: int) -> Iterator[UnitTimes]:

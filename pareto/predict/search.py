@@ -22,15 +22,15 @@ import numpy as np
 from pareto.analysis.fronts import shared_rounds
 from pareto.analysis.schema import STANDS
 from pareto.analysis.statistics.samples import Bools, Floats, Ints
+from pareto.analysis.statistics.significance import MEASURES, medians
 from pareto.predict.strikes import Evidence, Prospects, Strikes, losses
 from pareto.sweep import plan
-from pareto.sweep.cell import Cell
+from pareto.sweep.cell import Cell, Condition
 
 Group = tuple[str, str, int, str, str, int, str, str]
-"""The values shared by all cells that are searched together: a condition but for the codec."""
+"""The values shared by all cells that are searched together: a condition but for the codec (`group_of`)."""
 NAMES = ("model", "netem", "batch_size", "engine", "in_flight_asked", "prefetch_asked", "allocator", "load")
 """The columns of a group's values."""
-OBJECTIVES = {"latency": "latency_s", "throughput": "throughput_ips"}
 MOVED = 0.5
 """The probability to be chance above which a strike is taken back."""
 
@@ -40,8 +40,7 @@ class Decision:
     """The outcome of a look at a condition's cells, and the next step with them.
 
     strikes: what is struck off. when: of each cell, after which round; 0 if it is not. front: of those that are not.
-    round: the number of the next round, 0 when there is nothing more to measure. due: its cells that have no trial in
-    it yet.
+    round: the number of the next one, 0 when nothing is left to measure. due: its cells that have no trial in it yet.
     """
 
     strikes: Strikes
@@ -52,8 +51,7 @@ class Decision:
 
 
 class Search:
-    """The search among cells that compete, their trials so far, and its decisions. Looks at rows that did not change
-    since are kept."""
+    """The search among cells that compete, their trials so far, and its decisions. Looks at the same rows are kept."""
 
     decision: Decision
     measured: Floats
@@ -69,8 +67,7 @@ class Search:
         """rounds: how many each cell gets that is not struck off. grows: whether more rounds may be added."""
         self.prospects, self.rounds, self.grows, self.cells = prospects, rounds, grows, cells or []
         self.joins = 1 if (prospects.tiers < 2).all() else 1 + 2 * rounds // 3
-        """The round in which cells that are not likely are measured for the first time: by then those that can strike
-        them off are known well."""
+        """The first round of cells that are not likely: by then those that can strike them off are known well."""
         self._known: dict[tuple[int, bytes], Decision] = {}
         """The outcome of each look so far, by its number and the digest of its rows."""
 
@@ -85,7 +82,7 @@ class Search:
         for row, at in mine:
             self.tried[at] = True
             self.took_s[at] = float(row["wall_s"] or 0)
-            for objective, (figure, column) in zip(figures, OBJECTIVES.items(), strict=True):
+            for objective, (figure, column) in zip(figures, MEASURES.items(), strict=True):
                 if row["status"] in STANDS[figure]:
                     objective[at] = float(row[column] or "nan")
         self.measured = losses(*figures)
@@ -98,9 +95,8 @@ class Search:
     def decide(self, measured: Floats, tried: Bools) -> Decision:
         """The decision after such trials, by making every decision so far again.
 
-        A strike stands until its probability to be chance exceeds `MOVED`. A cell that joined late, or comes back,
-        lacks rounds. Where it is on the front, they are made up for by rounds of that front, but not more than as many
-        again.
+        A cell that joined late, or comes back, lacks rounds. Where it is on the front, rounds of that front make up for
+        them, but not more than as many again.
         """
         cells, rounds, had = len(self.prospects.expected), self.rounds, len(tried)
         none = np.zeros(cells, dtype=bool)
@@ -169,10 +165,7 @@ class Search:
     @property
     def medians(self) -> Floats:
         """The medians over rounds, NaN without a figure that can be trusted: cells x 2."""
-        medians = np.full(self.measured.shape[1:], np.nan)
-        known = ~np.isnan(self.measured).all(axis=0)
-        medians[known] = np.nanmedian(self.measured[:, known], axis=0)
-        return medians
+        return np.stack([medians(self.measured[:, :, each].T) for each in (0, 1)], axis=1)
 
     def behind(self, figures: Floats, others: Floats, times: float) -> Bools:
         """Whether, on each of its fronts, something is `times` as good in both objectives: cells x 2, `losses`."""
@@ -186,9 +179,12 @@ class Search:
         return result
 
     def ruled_out(self, others: Floats) -> list[Cell]:
-        """The cells that the links keep clearly behind these figures of their fronts: they have short trials, and are
-        not struck off."""
+        """Those that the links keep clearly behind these figures: they have short trials, but are not struck off."""
         return self.where(self.behind(self.prospects.bound, others, plan.CLEARLY))
+
+
+def group_of(condition: Condition) -> Group:
+    return (*condition[:3], *condition[4:])
 
 
 def gaps(measured: Floats) -> Floats:

@@ -12,18 +12,19 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from pareto.analysis.model_profile import ModelProfile
+from pareto.analysis.naming import some
 from pareto.analysis.prediction.forecast import Forecasts
 from pareto.analysis.statistics.samples import Bools, Floats
 from pareto.partitions.engines.registry import EAGER
 from pareto.predict import links
-from pareto.predict.search import NAMES, Group, Search, gaps
+from pareto.predict.search import NAMES, Group, Search, gaps, group_of
 from pareto.predict.strikes import PHYSICS, Prospects, losses
 from pareto.remote.codecs.registry import NONE
 from pareto.remote.link.units import minutes
@@ -38,8 +39,6 @@ Block = tuple[str, str]
 """A model and a network: what is measured on one after the other."""
 FORESEEN = 1.1
 """How many times as good something must be for a cell to be foreseen to have no more rounds."""
-NAMED = 3
-"""Cells measured below their bounds that are named in a line."""
 
 
 class Searching:
@@ -53,15 +52,13 @@ class Searching:
         store: Store | None = None,
         profiles: Mapping[str, ModelProfile] | None = None,
     ) -> None:
-        """store: None as long as there is none. profiles: of a search, by model; those that it lacks it gets later
-        (`learn`)."""
+        """store: None as long as there is none. profiles: of a search, by model; it may get more (`learn`)."""
         self._sweep, self._models, self._networks, self.store = sweep, models, networks, store
-        self._grows = sweep.grows
         every = plan.cells(sweep, models, networks)
         self.conditions = list(dict.fromkeys(condition for cell in every for condition in cell.conditions))
         self._cells: dict[Group, list[Cell]] = {}
         for cell in every:
-            self._cells.setdefault(_group(cell.condition), []).append(cell)
+            self._cells.setdefault(group_of(cell.condition), []).append(cell)
         self.is_measuring = False
         """Whether trials on disk of which no figure counts are this session's: they are not done again in it."""
         self._block: Block | None = None
@@ -70,18 +67,14 @@ class Searching:
     def learn(self, profiles: Mapping[str, ModelProfile], *, are_all: bool = False) -> None:
         """Take these models' profiles, from now on; decisions follow from them. are_all: where there is none for some
         of the models, physics knows the links alone, as by default."""
-        self._awaits = self._sweep.search and not are_all
+        sweep = self._sweep
+        self._awaits = sweep.search and not are_all
         self.lacks_profiles = self._awaits and not self._models.keys() <= profiles.keys()
         self._is_by_profile = bool(profiles)
-        self._searches = {
-            group: Search(
-                self._foreseen(group, cells, profiles.get(group[0])),
-                self._sweep.rounds,
-                grows=self._grows,
-                cells=cells,
-            )
-            for group, cells in self._cells.items()
-        }
+        self._searches = dict[Group, Search]()
+        for group, cells in self._cells.items():
+            prospects = self._foreseen(group, cells, profiles.get(group[0]))
+            self._searches[group] = Search(prospects, sweep.rounds, grows=sweep.grows, cells=cells)
         self._read()
 
     def update(self) -> None:
@@ -108,7 +101,7 @@ class Searching:
         if not rounds:
             last = {each: self.last(each) for each in self.conditions}
             grown = {each: number for each, number in last.items() if number > self._sweep.rounds}
-            missing = self.further(grown if self._grows else {})
+            missing = self.further(grown if self._sweep.grows else {})
             return missing if missing.trials else None
         # To change the network takes as long as many trials do. Within a budget all get as many rounds.
         most = math.inf if self._sweep.budget is not None else 2
@@ -156,14 +149,13 @@ class Searching:
         return plan.Plan(tuple(trials), self._sweep.rounds)
 
     def further(self, numbers: Mapping[Condition, int]) -> plan.Plan:
-        """The trials that an added round of these conditions lacks, each with the number of its own, after `update`:
-        those of all cells that were not struck off before it.
+        """The trials that added rounds of these conditions, by number, lack: of all cells not struck off before.
 
         A round has all that is searched together, of whatever codec. One that makes up for others is no added round:
         `decide` knows what belongs to it.
         """
         due: dict[int, set[Cell]] = {}
-        for group, number in {_group(each): number for each, number in numbers.items()}.items():
+        for group, number in {group_of(each): number for each, number in numbers.items()}.items():
             each = self._searches[group]
             before, tried = each.after(number - 1), each.tried[number - 1 : number]
             missing = (before.when == 0) & ~tried.any(axis=0) & (before.round == 0)
@@ -173,7 +165,7 @@ class Searching:
 
     def last(self, condition: Condition) -> int:
         """The last round of what is searched together with a condition's cells."""
-        return len(self._searches[_group(condition)].tried)
+        return len(self._searches[group_of(condition)].tried)
 
     def hardest(self, part: plan.Plan, left_s: float, pace: float) -> plan.Plan | None:
         """The cells of a round whose place is least clear, as many as fit into the time; None for fewer than two."""
@@ -228,11 +220,10 @@ class Searching:
             cells = each.where(each.decision.strikes.below)
             broken = [f"{cell.backend} {cell.point} {cell.codec}".removesuffix(f" {NONE}") for cell in cells]
             if broken:
-                more = f" and {len(broken) - NAMED} more" if len(broken) > NAMED else ""
                 by = f" by {engine}" if engine != EAGER else ""
                 yield (
-                    f"{model} at {netem}{by}: {', '.join(broken[:NAMED])}{more} measured better than the bound by the "
-                    f"{of}: no cell is struck off by physics there{then}"
+                    f"{model} at {netem}{by}: {some(broken)} measured better than the bound by the {of}: no cell is "
+                    f"struck off by physics there{then}"
                 )
 
     def _words(self) -> str:
@@ -266,42 +257,32 @@ class Searching:
 
     def _roughly(self, cells: Sequence[Cell]) -> Floats:
         """The figures that the plan foresees: cells x 2, `losses`."""
-        return losses(
-            *np.array([roughly(cell, self._sweep, self._models, self._networks) for cell in cells]).T
-        )
+        foreseen = [roughly(cell, self._sweep, self._models, self._networks) for cell in cells]
+        return losses(*np.array(foreseen).T)
 
     def _foreseen(self, group: Group, cells: Sequence[Cell], profile: ModelProfile | None) -> Prospects:
         _, netem, batch_size, engine, in_flight, *_ = group
-        tolerance = self._sweep.link_tolerance
-        result = replace(
-            Prospects.unknown(len(cells)),
-            fronts=self._fronts(cells),
-            accuracy=np.array(
-                [self._models[cell.model].accuracy_of(cell) for cell in cells]
-            ),  # known beforehand
-            moves=profile is not None and engine == EAGER,
-        )
-        if profile is None and not self._awaits:
+        tolerance, twins = self._sweep.link_tolerance, None
+        known = np.full((3, len(cells), 2), np.nan)
+        if profile is not None:
+            ways = [(cell.transport, cell.codec) for cell in cells]
+            for transport, codec in dict.fromkeys(ways):
+                mine = [number for number, way in enumerate(ways) if way == (transport, codec)]
+                case = links.case(netem, self._networks[netem], tolerance, batch_size, in_flight, codec)
+                splits = np.array([cells[each].cuts for each in mine])
+                said = Forecasts(profile, case, transport).of(splits, engine)
+                usual, errors, best = np.split(np.array([*said.values()]), 3)
+                known[:, mine] = losses(*usual), errors.T, losses(*best)
+        elif not self._awaits:
             least = [of_links(cell, self._models, self._networks, tolerance) for cell in cells]
-            result.expected[:], result.bound[:] = self._roughly(cells), losses(*np.array(least).T)
-            splits, backends = (
-                _numbered(values)
-                for values in ([(cell.cuts, cell.codec) for cell in cells], [cell.backend for cell in cells])
-            )
-            return replace(result, twins=np.array([splits, backends]).T) if any(backends) else result
-        if profile is None:
-            return result
-        ways = [(cell.transport, cell.codec) for cell in cells]
-        for transport, codec in dict.fromkeys(ways):
-            mine = [number for number, way in enumerate(ways) if way == (transport, codec)]
-            case = links.case(netem, self._networks[netem], tolerance, batch_size, in_flight, codec)
-            foreseen = Forecasts(profile, case, transport).of(
-                np.array([cells[each].cuts for each in mine]), engine
-            )
-            result.expected[mine] = losses(foreseen["latency_s"], foreseen["throughput_ips"])
-            result.error[mine] = np.stack([foreseen["latency_error"], foreseen["throughput_error"]], axis=1)
-            result.bound[mine] = losses(foreseen["least_latency_s"], foreseen["most_throughput_ips"])
-        return result
+            known[0], known[2] = self._roughly(cells), losses(*np.array(least).T)
+            told = pd.DataFrame([cell.columns for cell in cells])
+            numbers = (told.groupby(by, sort=False).ngroup() for by in (["point", "codec"], "backend"))
+            twins = np.array([*numbers]).T if told["backend"].nunique() > 1 else None
+        expected, error, bound = known
+        accuracy = np.array([self._models[cell.model].accuracy_of(cell) for cell in cells])
+        moves = profile is not None and engine == EAGER
+        return Prospects(expected, error, bound, self._fronts(cells), accuracy, twins, moves)
 
     def _fronts(self, cells: Sequence[Cell]) -> Bools:
         """The fronts that each cell may be on: cells x fronts. Each codec has one; without a search each backend of a
@@ -311,22 +292,11 @@ class Searching:
         on = np.array([[codec in of_cell for codec in codecs] for of_cell in of_cells])
         if self._sweep.search:
             return on
-        backends = dict.fromkeys(cell.backend for cell in cells)
-        own = np.array(
-            [[each == cell.backend or not self._crossed(cell) for each in backends] for cell in cells]
-        )
+        backend = np.array([cell.backend for cell in cells])
+        is_free = np.array([not self._crossed(cell) for cell in cells])
+        own = (backend[:, None] == pd.unique(backend)) | is_free[:, None]
         return np.asarray((on[:, :, None] & own[:, None]).reshape(len(cells), -1))
 
     def _crossed(self, cell: Cell) -> int:
         """How many links a request of the cell crosses."""
         return sum(cut < self._models[cell.model].last for cut in cell.cuts)
-
-
-def _group(condition: Condition) -> Group:
-    return (*condition[:3], *condition[4:])
-
-
-def _numbered(values: Sequence[Hashable]) -> list[int]:
-    """A number for each value, from 0 in the order of coming: the same where values are equal."""
-    numbers = {value: number for number, value in enumerate(dict.fromkeys(values))}
-    return [numbers[value] for value in values]

@@ -36,13 +36,13 @@ from scipy.special import stdtr, stdtrit
 from pareto.analysis.fronts.shared_rounds import nondominated
 from pareto.analysis.statistics.posterior import moderated
 from pareto.analysis.statistics.samples import Bools, Floats, Ints
+from pareto.analysis.statistics.significance import holm
 
 ALPHA = 0.05
 """The greatest probability that a cell of the true front is struck off in a condition."""
 PHYSICS, ROUNDS = "physics", "rounds"
 LIKELY = 2.0
-"""Cells that the forecast puts on the front, if its errors are up to so many standard deviations, are measured before
-all others."""
+"""Cells that a forecast off by up to so many standard deviations puts on the front are measured before all others."""
 SAME = 0.02
 """The share that a gain must exceed to be worth a place on the front to a cell that elsewhere loses more."""
 FLOOR = 0.003
@@ -74,10 +74,6 @@ class Prospects:
     accuracy: float | Floats = 1.0
     twins: Ints | None = None
     moves: bool = True
-
-    @classmethod
-    def unknown(cls, cells: int) -> Prospects:
-        return cls(*np.full((3, cells, 2), np.nan))
 
     @cached_property
     def tiers(self) -> Ints:
@@ -262,20 +258,14 @@ class Evidence:
 
     def _by_rounds(self, variance: Floats, freedom: float, standing: Bools) -> tuple[Ints, Floats]:
         """The surest strike of each measured cell: by which one, and the probability that it is not worse than that
-        one, over all pairs of this look whose second cell may still be on the front: the fewer are left, the surer is a
-        strike (Holm 1979)."""
+        one, over all pairs of this look whose second cell may still be on the front."""
         left = ~standing[self.cells]
         by, least = np.zeros(len(left), dtype=np.int64), np.zeros(len(left))
         for those in self._members:
             for part in np.array_split(those, 1 + len(those) ** 2 // AT_ONCE):
                 _keep_less_sure(by, least, part, *self._surest(part, those, variance, freedom))
-        order = np.argsort(least[left], kind="stable")
-        count = np.full(len(least), max(1.0, left.sum()))
-        each = left.sum() - np.arange(left.sum())
-        stepped = np.empty(left.sum())
-        stepped[order] = np.maximum.accumulate(least[left][order] * each)
-        result = least * count
-        result[left] = stepped
+        result = least * max(1.0, left.sum())
+        result[left] = holm(least[left])
         return self.cells[by], result
 
     def _surest(self, cells: Ints, others: Ints, variance: Floats, freedom: float) -> tuple[Ints, Floats]:
@@ -305,8 +295,7 @@ class Evidence:
         return others[chance.argmin(axis=1)], chance.min(axis=1)
 
     def _by_physics(self, cells: Ints, error: Floats, freedom: float) -> tuple[Ints, Floats]:
-        """The same of these cells' bounds against each measured cell. A bound does not vary: so only how many cells
-        were measured counts."""
+        """The same of these cells' bounds, which do not vary: so only how many cells were measured counts."""
         by, least = np.zeros(len(cells), dtype=np.int64), np.zeros(len(cells))
         for front, those in zip(self.prospects.members, self._members, strict=True):
             part = np.flatnonzero(np.isin(cells, front))

@@ -10,13 +10,14 @@ from statistics import fmean
 
 import numpy as np
 
+from pareto.analysis.statistics.samples import Floats
 from pareto.protocol.pace import in_bursts, one_by_one
 from pareto.protocol.trial_messages import Arrivals
 from pareto.remote.link.probe import GOODPUT, Span, delay_range_s
 from pareto.remote.link.profile import Direction
 from pareto.remote.worker.open_loop import Offered
 from pareto.remote.worker.phases import Phase, Sample
-from pareto.simulated.world import Floats, LinkTruth, World
+from pareto.simulated.world import LinkTruth, World
 from pareto.sweep.bounds import Crossing
 
 Length = tuple[int, float]
@@ -68,13 +69,9 @@ class RequestPath:
     ) -> None:
         """hosts: those that take part, edge first. overhead_s: the backend's, a link."""
         link, self.crossings, self.hosts = world.link, crossings, hosts
-        self.out = [
-            OneWay.of(each.profile.edge_to_server, each.sent_bytes, link, each.seen) for each in crossings
-        ]
+        self.out = [OneWay.of(on.profile.edge_to_server, on.sent_bytes, link, on.seen) for on in crossings]
         self.wire_bytes = [round(each.sent_bytes) for each in crossings]
-        self.back = [
-            OneWay.of(each.profile.server_to_edge, each.result_bytes, link, each.seen) for each in crossings
-        ]
+        self.back = [OneWay.of(on.profile.server_to_edge, on.result_bytes, link, on.seen) for on in crossings]
         self.coded: list[tuple[list[float], list[float]]] = [([], []) for _ in hosts]
         """By host, the seconds of its codec for each request so far: to decode, to encode."""
         self.overhead_s = overhead_s * len(crossings)
@@ -103,35 +100,31 @@ class RequestPath:
     def in_flight(self, length: Length, depth: int, pace_s: float, origin_s: float) -> Phase:
         """The requests of a throughput phase with `depth` in flight, as many as `phases.throughput` makes."""
         _, count = in_bursts(length[0], min(length[1], self.most * pace_s), pace_s, depth)
-        factors, worked, steps = self._steps(count)
-        free = [0.0] * len(steps[0][0])
-        began, finished = list[float](), list[float]()
-        for number, of_request in enumerate(steps):
-            started, ended = _through(finished[number - depth] if number >= depth else 0.0, free, *of_request)
-            began.append(started)
-            finished.append(max([ended + self.overhead_s, *finished[-1:]]))  # replies come in order
-        return Phase(origin_s, self._samples(began, finished, factors, worked), [], depth)
+        samples, _ = self._pipelined([0.0] * count, depth, queue=count)
+        return Phase(origin_s, samples, [], depth)
 
     def arriving(self, arrivals: Arrivals, depth: int, origin_s: float) -> Offered:
         """The requests of a load phase, as `open_loop.offered` makes them: with a queue before the edge."""
-        count = len(arrivals.at_s)
-        factors, worked, steps = self._steps(count)
-        free = [0.0] * len(steps[0][0])
-        began, finished, taken = list[float](), list[float](), list[int]()
-        for number, at_s in enumerate(arrivals.at_s):
-            waiting = len(began) - bisect.bisect_right(began, at_s)
-            if waiting >= arrivals.queue:
-                continue
-            before = finished[len(began) - depth] if len(began) >= depth else 0.0
-            started, ended = _through(max(at_s, before), free, *steps[number])
-            taken.append(number)
-            began.append(started)
-            finished.append(max([ended + self.overhead_s, *finished[-1:]]))
-        samples = self._samples(began, finished, factors[:, taken], worked[:, taken])
-        at = arrivals.at_s
+        at, count = arrivals.at_s, len(arrivals.at_s)
+        samples, taken = self._pipelined(at, depth, arrivals.queue)
         dropped_s = [at[number] for number in sorted({*range(count)}.difference(taken))]
         phase = Phase(origin_s, samples, [], depth)
         return Offered(phase, [at[number] for number in taken], dropped_s, [0.0] * count)
+
+    def _pipelined(self, at_s: Sequence[float], depth: int, queue: int) -> tuple[list[Sample], list[int]]:
+        """The requests that come at these times, `depth` in flight, and the numbers of those that the queue took."""
+        factors, worked, steps = self._steps(len(at_s))
+        free = [0.0] * len(steps[0][0])
+        began, finished, taken = list[float](), list[float](), list[int]()
+        for number, (came_s, of_request) in enumerate(zip(at_s, steps, strict=True)):
+            if len(began) - bisect.bisect_right(began, came_s) >= queue:
+                continue
+            before = finished[len(began) - depth] if len(began) >= depth else 0.0
+            started, ended = _through(max(came_s, before), free, *of_request)
+            taken.append(number)
+            began.append(started)
+            finished.append(max([ended + self.overhead_s, *finished[-1:]]))  # replies come in order
+        return self._samples(began, finished, factors[:, taken], worked[:, taken]), taken
 
     def _samples(
         self, began: Sequence[float], finished: Sequence[float], factors: Floats, worked: Floats

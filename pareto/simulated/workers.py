@@ -25,16 +25,19 @@ from pareto.models.prepare import recipe
 from pareto.partitions import costs
 from pareto.partitions import model as partitioned
 from pareto.partitions.engines import registry as engines
+from pareto.partitions.graph import TensorSpec
+from pareto.partitions.model import Outline
+from pareto.predict.model_times import coded_at
 from pareto.protocol import pace
 from pareto.protocol.trial_messages import Coded, Progress, TrialReport, Usage, WrongOutput
 from pareto.remote.backends import registry
-from pareto.remote.codecs.registry import NONE
+from pareto.remote.codecs import base
+from pareto.remote.codecs import registry as codecs
 from pareto.remote.link import probe
 from pareto.remote.link.profile import Profile
 from pareto.remote.worker import phases, served
 from pareto.remote.worker.open_loop import Offered
 from pareto.remote.worker.trial import figures, pacing
-from pareto.simulated import codecs
 from pareto.simulated.requests import RequestPath, Work
 from pareto.simulated.world import World
 from pareto.sweep.bounds import Crossing
@@ -51,6 +54,8 @@ BACKEND_S = {"tcp": 0.0001, "rpc": 0.0007, "zmq": 0.0002, "gloo": 0.0004}
 _NOT_MEASURED: dict[str, Any] = dict.fromkeys(
     ("cpu_percent", "rss_bytes", "peak_rss_bytes", "gpu_s", "retransmits", "coded")
 )
+REFERENCE_GFLOPS = 100.0
+"""The host whose rates of codecs a world states: a host of half as many GFLOP/s takes twice as long."""
 WRONG, ALLOWED = 1.0, 1e-4
 """How far a wrong output is off, and how far one may be."""
 NOTE = "nothing is computed or sent: weights, images, threads, allocators and TCP's settings change nothing"
@@ -109,12 +114,12 @@ class Simulation:
         self.models: dict[str, SimulatedModel] = {}
 
     def prepare(self, name: str, sweep: Sweep) -> None:
-        """Get to know a model: its points, and what its units cost. Nothing is computed with it. Raises UserError,
-        partitions.graph.UntraceableModel."""
+        """Get to know a model's points and its units' cost. Raises UserError, partitions.graph.UntraceableModel."""
         how = recipe(name, sweep)
         outline = partitioned.outline(how)
         flops = tuple(cost.flops for cost in costs.of_units(outline))
         points = tuple((point.name, point.payload_bytes) for point in outline.points)
+        shares = wire_shares(self.world, outline, sweep.coding)
         facts = ModelFacts(
             points,
             sum(self.world.unit_times_s(EDGE, outline.name, flops)),
@@ -123,8 +128,11 @@ class Simulation:
             units=costs.held(outline),
             notes=(fold_note(outline.points, outline.cuts), f"{SIMULATED}: {NOTE}"),
             dtypes=tuple(tuple(spec.dtype for spec in point.payload) for point in outline.points),
-            wire_shares=codecs.wire_shares(self.world, outline, sweep.coding),
-            codec_s=codecs.codec_s(self.world, outline, sweep.coding),
+            wire_shares=shares,
+            codec_s={
+                text: tuple(coding_s(self.world, EDGE, text, nbytes) for _, nbytes in points)
+                for text in shares
+            },
         )
         manifest = {
             "graph_digest": outline.graph_digest,
@@ -263,7 +271,7 @@ class SimulatedWorkers(AnyWorkers):
             }
             for crossing, _ in zip_longest(crossed, self._hosts)
         ]
-        if cell.codec != NONE:
+        if cell.codec != codecs.NONE:
             for of_host, coded_s, nbytes in zip(counted, path.coded, [*path.wire_bytes, 0], strict=False):
                 of_host["coded"] = Coded(*coded_s, [nbytes] * requests)
         edge = TrialReport(
@@ -306,11 +314,9 @@ class SimulatedWorkers(AnyWorkers):
             share = self._edge_cpu if role == EDGE else 1.0
             units_s = self._world.unit_times_s(role, cell.model, flops)[ends[place] : ends[place + 1]]
             compute_s = cell.batch_size * sum(units_s) * self._world.engine_share(engine.of(role))
-            coding_s = [
-                codecs.seconds(self._world, role, cell.codec, crossing.payload_bytes) for crossing in crossed
-            ]
-            decode_s = coding_s[place - 1][1] if place else 0.0
-            encode_s = coding_s[place][0] if place < len(crossed) else 0.0
+            coded_s = [coding_s(self._world, role, cell.codec, each.payload_bytes) for each in crossed]
+            decode_s = coded_s[place - 1][1] if place else 0.0
+            encode_s = coded_s[place][0] if place < len(crossed) else 0.0
             works.append(Work(*(factor * (each_s / share) for each_s in (compute_s, decode_s, encode_s))))
         return works
 
@@ -323,3 +329,38 @@ class SimulatedWorkers(AnyWorkers):
 def _position_s(link: Link) -> float:
     """The position of a link's traces now."""
     return link.shaper.state().position_s or 0.0
+
+
+def wire_shares(world: World, outline: Outline, used: Sequence[codecs.Codec]) -> dict[str, tuple[float, ...]]:
+    """By codec, also those that others come to somewhere, the share of each point's payload that it sends, or 1."""
+    coded = coded_at(outline, used)
+    shares = {text: [1.0] * len(outline.points) for _, text in coded}
+    for at, text in coded:
+        shares[text][at] = _share(world, codecs.parse(text), outline.points[at].payload)
+    return {text: tuple(of_points) for text, of_points in shares.items()}
+
+
+def coding_s(world: World, role: str, codec: str, payload_bytes: float) -> tuple[float, float]:
+    """The seconds that a host takes to encode a payload, and to decode it: of each step its input over its rate."""
+    faster = 1e6 * world.speed(role).gflops / REFERENCE_GFLOPS
+    encode_s = decode_s = 0.0
+    for name, _ in codecs.parse(codec).names:
+        step = world.codec_step(name)
+        encode_s += payload_bytes / (faster * step.encode)
+        decode_s += payload_bytes / (faster * step.decode)
+        payload_bytes *= step.share
+    return encode_s, decode_s
+
+
+def _share(world: World, codec: codecs.Codec, payload: Sequence[TensorSpec]) -> float:
+    """The share of a payload that a codec sends. Steps that give numbers fewer bits make what their layout says; the
+    bytes of compressors and pictures depend on a payload's content, which nothing computes: the world states them."""
+    layout = tuple((spec.dtype, spec.at(1)) for spec in payload)
+    share = 1.0
+    for name, variant in codec.names:
+        if name not in codecs.BITS:
+            share *= world.codec_step(name).share
+            continue
+        coded = codecs.Codec(codecs.SEPARATOR.join(filter(None, (name, variant)))).encoded(layout)
+        share *= sum(base.nbytes(*each) for each in coded) / sum(base.nbytes(*each) for each in layout)
+    return share

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field, PrivateAttr
 
+from pareto.analysis.statistics.samples import Floats
 from pareto.basics import files
 from pareto.basics.yaml_file import Keys, YamlFile, quantity
 from pareto.hosts.host import EDGE, SERVER, TestbedError
@@ -22,8 +22,8 @@ from pareto.protocol.errors import UserError
 from pareto.remote.link import units
 from pareto.sweep.profile_files import MOST_TRACE_BYTES
 
-Floats = npt.NDArray[np.float64]
 Share = Annotated[float, quantity(units.share, plain=True), Field(ge=0, le=1)]
+Factor = Annotated[float, quantity(units.share, plain=True), Field(gt=0, le=10)]
 TIMES = ["model", "host", "unit", "seconds"]
 """The columns of a file of compute times. Units count from 1: unit k lies between the points k - 1 and k."""
 
@@ -63,13 +63,12 @@ class LinkTruth(Keys):
     """The real link: a share of each rate, and a delay in seconds added each way to what the profile asks."""
 
     WHAT: ClassVar[str] = "link"
-    rate: Annotated[float, quantity(units.share, plain=True)] = Field(default=1.0, gt=0, le=10)
+    rate: Factor = 1.0
     delay: Annotated[float, quantity(units.delay_s, plain=True)] = Field(default=0.0, ge=0, le=60)
 
 
 class Faults(Keys):
-    """Shares of trials that fail because a host ends, and whose output is wrong. lost: a host that is gone for good
-    once `after` trials have begun."""
+    """Shares of trials in which a host ends, or the output is wrong. lost: a host gone for good `after` trials."""
 
     WHAT: ClassVar[str] = "faults"
     failed: Share = 0.0
@@ -111,9 +110,7 @@ class World(Keys):
     faults: Faults = Faults()
     loads: dict[str, Load] = Field(default_factory=dict)
     codecs: dict[str, CodecStep] = Field(default_factory=dict)
-    engines: dict[str, Annotated[float, quantity(units.share, plain=True), Field(gt=0, le=10)]] = Field(
-        default_factory=dict
-    )
+    engines: dict[str, Factor] = Field(default_factory=dict)
     requests: int = Field(default=MOST_REQUESTS, ge=2, le=MOST_REQUESTS)
     seed: int = Field(default=0, ge=0)
     real_time: Share = 0.0

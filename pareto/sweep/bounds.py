@@ -9,6 +9,7 @@ is the least it can be: delay less jitter, less a token bucket's burst, at the b
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -67,8 +68,8 @@ class Crossing:
     @property
     def usual_ways_s(self) -> tuple[float, float]:
         """Seconds of a request out, and of its result back, at TCP's goodput: to foresee, not to bound."""
-        out, back = self.profile.typical.directions
-        return _usual_s(out, self.sent_bytes), _usual_s(back, self.result_bytes)
+        out_bps, back_bps = (way.rate_bps or math.inf for way in self.profile.typical.directions)
+        return 8 * self.sent_bytes / out_bps / GOODPUT, 8 * self.result_bytes / back_bps / GOODPUT
 
     @property
     def usual_s(self) -> float:
@@ -77,14 +78,8 @@ class Crossing:
 
     def _transfers_s(self, bucket: Bucket | None) -> tuple[float, float]:
         out, back = self.profile.directions
-        return (
-            _least_transfer_s(out, self.sent_bytes, self.seen, bucket),
-            _least_transfer_s(back, self.result_bytes, self.seen, bucket),
-        )
-
-
-def _usual_s(direction: Direction, nbytes: float) -> float:
-    return 8 * nbytes / direction.rate_bps / GOODPUT if direction.rate_bps else 0.0
+        out_s = _least_transfer_s(out, self.sent_bytes, self.seen, bucket)
+        return out_s, _least_transfer_s(back, self.result_bytes, self.seen, bucket)
 
 
 def latency_s(work_s: float, crossings: Sequence[Crossing]) -> float:
@@ -110,14 +105,12 @@ def busy_s(crossings: Sequence[Crossing]) -> dict[str, float]:
     }
 
 
-def _at_rate(
-    direction: Direction, readings: Iterable[tuple[float | None, float]], faster: float
-) -> Direction:
+def _at_rate(way: Direction, readings: Iterable[tuple[float | None, float]], faster: float) -> Direction:
     """`readings`: payload in bit/s, and its share of the wire."""
-    probed = [rate / arriving_share(direction, share) for rate, share in readings if rate]
-    if not probed or direction.rate_bps is None:
-        return direction
-    return replace(direction, rate_bps=min(faster * max(probed), MAX_RATE_BPS))
+    probed = [rate / arriving_share(way, share) for rate, share in readings if rate]
+    if not probed or way.rate_bps is None:
+        return way
+    return replace(way, rate_bps=min(faster * max(probed), MAX_RATE_BPS))
 
 
 def _least_transfer_s(direction: Direction, nbytes: float, seen: Span, bucket: Bucket | None) -> float:

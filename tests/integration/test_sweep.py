@@ -19,7 +19,7 @@ from PIL import Image
 from pyarrow import parquet
 
 from pareto.analysis.schema import STANDS
-from pareto.predict.search import OBJECTIVES
+from pareto.analysis.statistics.significance import MEASURES
 from pareto.trial.store import REDONE
 from tests.integration import short
 from tests.integration.own_machine import left_behind
@@ -337,7 +337,7 @@ def test_the_manifest_has_each_session_and_what_was_in_force(told: Told) -> None
 
 def test_the_front_has_the_figures_that_can_be_trusted_and_is_made_again(told: Told) -> None:
     front = read(told.run / "front.csv")
-    for figure, column in OBJECTIVES.items():
+    for figure, column in MEASURES.items():
         stand = [row for row in told.rows if row["status"] in STANDS[figure]]
         wanted = {key(row) for row in stand if row["point"] == CUT}
         wanted |= {(WHOLE, "none", "none", row["engine"]) for row in stand if row["point"] == WHOLE}

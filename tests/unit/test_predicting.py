@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.analysis.prediction.forecast import Slack
 from pareto.analysis.prediction.network import Network
 from pareto.predict.links import case, doubts
 from pareto.remote.link.probe import Tolerance
@@ -38,7 +37,7 @@ def test_a_link_is_as_in_the_mean_and_at_its_best(
     """Or off by what probes allow."""
     made = case("", [profile, profile], Tolerance(0.1, 0.002, 0.3), 1, "auto", "none")
     assert (made.usual, made.at_best) == ((Network(*usual),) * 2, (Network(*best),) * 2)
-    assert made.slack == Slack(0.3, 0.1, 0.002)
+    assert made.slack == Tolerance(0.1, 0.002, 0.3)
 
 
 NET = """

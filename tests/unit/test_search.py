@@ -22,6 +22,7 @@ TRUTH = losses(*np.concatenate([TRADES, BEHIND]).T)
 TIES = np.concatenate([TRUTH, TRUTH[:2]])
 ON_FRONT = np.arange(len(TRUTH)) < len(TRADES)
 WANTED = 6
+UNKNOWN = Prospects(*np.full((3, len(TRUTH), 2), np.nan))
 
 
 def prospects(truth: Floats = TRUTH, error: float = 0.05, margin: float = 0.1) -> Prospects:
@@ -75,7 +76,7 @@ def run(figures: Floats, known: Prospects, rounds: int = WANTED) -> Ran:
         (prospects(), measured(noise=0.05)),
         (prospects(TIES), measured(truth=TIES)),
         *((prospects(), measured(common=size)) for size in (0.1, 0.3)),
-        *((Prospects.unknown(len(TRUTH)), measured(noise=size, common=0.3)) for size in (0.02, 0.1)),
+        *((UNKNOWN, measured(noise=size, common=0.3)) for size in (0.02, 0.1)),
         # Twice as fast as when it was profiled, so that the bounds of what was not measured are too high.
         (prospects(margin=0.02), measured() - np.log(2)),
     ],
@@ -119,7 +120,7 @@ def test_a_run_that_goes_on_decides_as_one_that_never_stopped() -> None:
 
 
 def test_one_round_measures_all_that_is_not_struck_off() -> None:
-    assert run(measured(2), Prospects.unknown(len(TRUTH)), rounds=1).tried.tolist() == [
+    assert run(measured(2), UNKNOWN, rounds=1).tried.tolist() == [
         [True] * 10,
         [False] * 10,
     ]
@@ -252,7 +253,7 @@ def sparse(seed: int, missing: float, noise: float = 0.1) -> Floats:
 def test_levels_and_their_differences_are_those_of_least_squares(missing: float) -> None:
     """One column for each cell and each round, solved as a whole."""
     figures = sparse(1, missing)
-    look = Evidence(Prospects.unknown(CELLS), figures)
+    look = Evidence(Prospects(*np.full((3, CELLS, 2), np.nan)), figures)
     rounds, cells = np.nonzero(tried(figures))
     design = np.zeros((len(rounds), CELLS + COUNT))
     design[np.arange(len(rounds)), cells] = design[np.arange(len(rounds)), CELLS + rounds] = 1
@@ -270,7 +271,7 @@ def test_levels_and_their_differences_are_those_of_least_squares(missing: float)
 def test_cells_that_no_rounds_link_do_not_strike_each_other_off() -> None:
     figures = sparse(1, 0, noise=0.03)
     figures[:2, : CELLS // 2] = figures[2:, CELLS // 2 :] = np.nan
-    found = Evidence(Prospects.unknown(CELLS), figures).strikes(NOTHING, 1.0)
+    found = Evidence(Prospects(*np.full((3, CELLS, 2), np.nan)), figures).strikes(NOTHING, 1.0)
     struck = np.flatnonzero(found.how == ROUNDS)
     assert set(struck // (CELLS // 2)) == {0, 1}
     assert (struck // (CELLS // 2) == found.by[struck] // (CELLS // 2)).all()

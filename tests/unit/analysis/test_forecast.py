@@ -13,12 +13,14 @@ import pytest
 from pareto.analysis.backend_cost import BackendCost
 from pareto.analysis.model_profile import CodecTimes, ModelProfile, UnitTimes
 from pareto.analysis.prediction import forecast
-from pareto.analysis.prediction.forecast import Case, Forecasts, Slack, roles
+from pareto.analysis.prediction.forecast import Case, Forecasts
 from pareto.analysis.prediction.network import Network
 from pareto.analysis.runs.points import EAGER
 from pareto.analysis.statistics.samples import Floats
+from pareto.hosts.host import chain
 from pareto.protocol.constants import BURST, GOODPUT, MOST_IN_FLIGHT
 from pareto.protocol.errors import UserError
+from pareto.remote.link.probe import Tolerance
 
 UNITS = 6
 FAR = Network(0.05, 5e6, 0.05, 5e6)
@@ -39,7 +41,7 @@ def unit_times(role: str, seconds: Floats, **changed: object) -> UnitTimes:
 
 def profile(hosts: int = 2, **of_edge: object) -> ModelProfile:
     units_s = 0.001 * np.arange(1, UNITS + 1)
-    names = roles(hosts)
+    names = chain(hosts)
     return ModelProfile(
         "net", "digest", "block", "uint8",
         (("input", 150_000), *((f"unit{unit}", 40_000 * (UNITS - unit)) for unit in range(1, UNITS + 1))),
@@ -125,7 +127,7 @@ def drawn(seed: int) -> tuple[ModelProfile, Case, str]:
     unknown = {} if seed % 4 else {"wire_least_bytes": np.full(UNITS + 1, np.nan)}
     usual = [[FAR, NEAR, BARE, Network(0.01, 3e7)][kind] for kind in draws.integers(0, 4, len(of.times) - 1)]
     best = [replace(each, delay_s=each.delay_s * 0.7) for each in usual] if seed % 3 else usual
-    slack = [Slack(), Slack(0.2, 0.05, 0.001)][draws.integers(2)]
+    slack = [Tolerance(), Tolerance(0.05, 0.001, 0.2)][draws.integers(2)]
     asked = {"in_flight": str(draws.choice(["auto", "1", "3"])), "codec": str(draws.choice(["none", "half"]))}
     engine = str(draws.choice([EAGER, EAGER, "onnx", "edge=onnx"]))
     return coded(of, **unknown), Case("", usual, best, slack=slack, **asked), engine
@@ -169,7 +171,7 @@ def added_up(
         latency_s += rtt_s
         ways_s = [8 / GOODPUT * nbytes / network.rate_bps, 8 / GOODPUT * 4000 / network.rate_back_bps]
         if is_bound:
-            latency_s -= min(rtt_s, max(case.slack.rtt * rtt_s, case.slack.rtt_floor_s))
+            latency_s -= min(rtt_s, max(case.slack.rtt_fraction * rtt_s, case.slack.rtt_floor_s))
             ways_s = [way_s / (1 + off) for way_s in ways_s]
         latency_s += sum(ways_s)
         links_s.append(max(ways_s))
@@ -202,9 +204,9 @@ def test_every_split_is_the_sum_of_its_parts_and_so_is_its_bound(seed: int) -> N
     of, case, engine = drawn(seed)
     splits = np.array(list(combinations_with_replacement(range(UNITS + 1), case.hosts - 1)))
     said = SimpleNamespace(**Forecasts(of, case, "tcp").of(splits, engine))
-    room = max(case.slack.rate, BURST)
+    room = max(case.slack.rate_fraction, BURST)
     usual = np.array([added_up(of, cuts, case, engine) for cuts in splits.tolist()]).T
-    least_s = [added_up(of, cuts, case, engine, case.slack.rate)[0] for cuts in splits.tolist()]
+    least_s = [added_up(of, cuts, case, engine, case.slack.rate_fraction)[0] for cuts in splits.tolist()]
     most_ips = [added_up(of, cuts, case, engine, room)[1] for cuts in splits.tolist()]
     assert [said.latency_s, said.throughput_ips] == [pytest.approx(each) for each in usual]
     assert said.least_latency_s == pytest.approx(least_s)
@@ -263,7 +265,7 @@ def test_a_vague_link_and_another_engine_make_a_forecast_less_sure() -> None:
     splits = [[2], [UNITS]]
     eager, edge, both = (foreseen(profile(), splits, engine=each) for each in (EAGER, "edge=onnx", "onnx"))
     assert eager.latency_error[0] < 0.02
-    assert foreseen(profile(), splits, slack=Slack(rate=0.5)).latency_error[0] > 0.1
+    assert foreseen(profile(), splits, slack=Tolerance(rate_fraction=0.5)).latency_error[0] > 0.1
     assert both.latency_s.tolist() == eager.latency_s.tolist()
     of_stages_s = forecast.BY_ENGINE * np.hypot(0.003, 0.018 / 4)
     assert both.latency_error[0] * both.latency_s[0] > of_stages_s
