@@ -26,7 +26,7 @@ _OURS = (
     *("pareto/__init__.py", "pareto/remote/__init__.py", "pareto/remote/link"),
     *(
         f"pareto/protocol/{name}.py"
-        for name in ("__init__", "constants", "errors", "jsonlines", "messages", "validation")
+        for name in ("__init__", "constants", "errors", "jsonlines", "messages", "own", "validation")
     ),
 )
 
