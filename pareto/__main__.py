@@ -40,6 +40,12 @@ MOST_LETTERS = 300
 
 def main() -> int:
     """Run the command line; returns the exit code."""
+    if os.name == "nt":
+        print(
+            "error: Windows lacks what this program is made of: run it within WSL 2, in Linux",
+            file=sys.stderr,
+        )
+        return 2
     # The analysis multiplies many small matrices: beside other programs, threads of BLAS wait for each other for most
     # of the time, and with the machine to themselves they win nothing. torch has threads of its own.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

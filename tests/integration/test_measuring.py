@@ -53,6 +53,7 @@ MIDDLE1 = f"{MIDDLE}1"
 CONNECTIONS = {"gloo": [1], "tcp": [1], "tcp:4": [4], "tcp:tls": [1], "tcp:4:tls": [4]} | {
     "rpc": [17, 18],
     "rpc:basic": [2],
+    "rpc:threads=4": [17, 18],
     **({"zmq": [1]} if find_spec("zmq") else {}),
 }
 """Those that carry payloads. TensorPipe has a connection more, for what is no tensor; to send by 16 beside one another

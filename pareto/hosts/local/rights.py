@@ -6,6 +6,7 @@ As root; else as root of a user namespace of its own, which anybody may make whe
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -43,6 +44,11 @@ class Rights:
 def find(own_lacks: str = "") -> Rights:
     """The rights that there are; on a terminal sudo may ask for a password. own_lacks: what is needed and a user
     namespace would not give, in words. Raises Forbidden."""
+    if (system := platform.system()) != "Linux":
+        raise Forbidden(
+            f"the local testbed is made of Linux's network namespaces, which {system} lacks: take a Linux machine (on "
+            "Windows WSL 2), SSH hosts that are such (--testbed FILE), or --testbed simulated"
+        )
     is_root = os.geteuid() == 0
     lacking = _lacking() if is_root else []
     needs = "the local testbed makes network namespaces, and"

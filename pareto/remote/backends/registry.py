@@ -31,11 +31,11 @@ class NotSealed(ValueError):
     """A backend that sends in the clear only."""
 
 
-RPC_CHANNELS = {"": ("mpt_uv", "basic"), "basic": ("basic",)}
-"""TensorPipe's channels by variant. `mpt_uv`, a tensor over 16 connections, is PyTorch's own choice between two hosts.
-Left out are those that need no network: shared memory (`shm`), another process' memory (`cma`); and InfiniBand's."""
-
-
+RPC_CHANNELS, RPC_BASIC = ("mpt_uv", "basic"), "basic"
+"""TensorPipe's channels. `mpt_uv`, a tensor over 16 connections, is PyTorch's own choice between two hosts. Left out
+are those that need no network: shared memory (`shm`), another process' memory (`cma`); and InfiniBand's."""
+RPC_THREADS, RPC_USUAL_THREADS = "threads=", 16
+"""How many threads an agent has, and PyTorch's own choice."""
 NO_VARIANT = "(?!)"
 
 
@@ -58,7 +58,12 @@ BACKENDS = {
         f"tcp:N (over 2 to {MOST_CONNECTIONS} connections), tcp:{POLL} (looks for what comes before it waits)",
         encrypts=True,
     ),
-    "rpc": Entry("pareto.remote.backends.rpc", "basic", "rpc:basic (over one connection)", has_agent=True),
+    "rpc": Entry(
+        "pareto.remote.backends.rpc",
+        rf"{RPC_BASIC}|{RPC_THREADS}([1-9]|[1-5][0-9]|6[0-4])",
+        f"rpc:{RPC_BASIC} (over one connection), rpc:{RPC_THREADS}N (1 to 64 threads in place of {RPC_USUAL_THREADS})",
+        has_agent=True,
+    ),
     "zmq": Entry("pareto.remote.backends.zmq", needs="pyzmq"),
     "gloo": Entry("pareto.remote.backends.gloo"),
 }
@@ -118,6 +123,12 @@ class BackendName(NamedTuple):
     def connections(self) -> int:
         """The number of connections that tcp spreads a tensor over."""
         return int(self.variant) if self.variant.isdecimal() else 1
+
+    @property
+    def threads(self) -> int:
+        """The number of threads of an rpc agent."""
+        _, is_said, threads = self.variant.partition(RPC_THREADS)
+        return int(threads) if is_said else RPC_USUAL_THREADS
 
     @property
     def agent(self) -> str:

@@ -1,6 +1,6 @@
 """Tensors over torch.distributed.rpc on TensorPipe, held to the link.
 
-It uses the uv transport, and the channels that cross a network (`RPC_CHANNELS`, by variant): TensorPipe's others skip
+It uses the uv transport, and the channels that cross a network (`RPC_CHANNELS`): TensorPipe's others skip
 the link when both ends share a machine. An agent has its channels for life, and is known by its host's role.
 
 A request never keeps one of the agent's threads waiting, but for a quick stage: it goes into this host's `Pipeline` and
@@ -27,7 +27,7 @@ from pareto.protocol.errors import BackendError
 from pareto.protocol.messages import JoinAgents
 from pareto.remote.backends.base import Client, Layout, Reply, Stage, Tensors, check_seconds
 from pareto.remote.backends.pipeline import Pipeline, Request
-from pareto.remote.backends.registry import RPC_CHANNELS, parse
+from pareto.remote.backends.registry import RPC_BASIC, RPC_CHANNELS, parse
 
 INIT_TIMEOUT_S = 60.0
 CALL_TIMEOUT_S = 300.0
@@ -64,11 +64,13 @@ def join(request: JoinAgents, listener: socket.socket | None) -> RpcClient | Non
         yield store, rank, world
 
     _rendezvous[:] = [rendezvous]
+    backend = parse(request.backend)
     options = rpc.TensorPipeRpcBackendOptions(
+        num_worker_threads=backend.threads,
         rpc_timeout=CALL_TIMEOUT_S,
         init_method="pareto://",
         _transports=["uv"],
-        _channels=list(RPC_CHANNELS[parse(request.backend).variant]),
+        _channels=[RPC_BASIC] if backend.variant == RPC_BASIC else list(RPC_CHANNELS),
     )
     try:
         rpc.init_rpc(  # type: ignore[no-untyped-call]

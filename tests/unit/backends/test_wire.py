@@ -363,7 +363,7 @@ def test_a_variant_is_told_from_a_label(text: str) -> None:
         *("udp", "TCP", ":4", "tcp:", "tcp:a/b", "tcp:4b", "tcp:a2345678901234567"),
         *("tcp:0", "tcp:1", "tcp:65", "tcp:04", "tcp:\u0664"),
         *("tcp:4:", "tcp:a:b", "tcp:a:4", "tcp:4:5", "tcp:4:a:b"),
-        *("rpc:4", "tcp:basic", "rpc:basic:4"),
+        *("rpc:4", "tcp:basic", "rpc:basic:4", "rpc:threads=0", "rpc:threads=65", "tcp:threads=4"),
         *("rpc:tls", "tcp:tls:4", "tcp:a:tls", "tcp:tls:tls", "tcp:aes-gcm"),
     ],
 )
@@ -376,9 +376,7 @@ def test_what_no_backend_is_called_is_refused(text: str) -> None:
 def test_connections_agents_and_channels_follow_from_the_name() -> None:
     names = ("tcp", "tcp:a", "tcp:16:a", f"tcp:{MOST_CONNECTIONS}")
     assert [registry.parse(text).connections for text in names] == [1, 1, 16, MOST_CONNECTIONS]
-    agents = [registry.parse(text).agent for text in ("tcp:4", "rpc:a", "rpc:basic:a")]
-    assert agents == ["", "rpc", "rpc:basic"]
-    assert all(registry.parse(f"rpc:{variant}").variant == variant for variant in RPC_CHANNELS if variant)
-    assert {channel for each in RPC_CHANNELS.values() for channel in each} <= {"mpt_uv", "basic"}, (
-        "no network"
-    )
+    named = ("tcp:4", "rpc:a", "rpc:basic:a", "rpc:threads=4:a")
+    assert [registry.parse(text).agent for text in named] == ["", "rpc", "rpc:basic", "rpc:threads=4"]
+    assert [registry.parse(text).threads for text in named[1:]] == [16, 16, 4]
+    assert {*RPC_CHANNELS} <= {"mpt_uv", "basic"}, "no network"

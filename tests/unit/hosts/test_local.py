@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -228,6 +229,13 @@ def test_by_which_right_it_is_made_and_what_is_said_where_there_is_none(
     assert re.findall(r"--cap-add (\w+)", words) == lacking
     assert not lacking or "--testbed FILE" in words
     assert not own_lacks or words == own_lacks
+
+
+def test_another_system_is_told_what_it_can_do(
+    monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
+) -> None:
+    monkeypatch.setattr(platform, "system", lambda: "Darwin")
+    assert refusal(Forbidden, rights.find) == snapshot
 
 
 # In which folder.
