@@ -23,7 +23,7 @@ LAYERS = {
     "pareto.hosts": 6_185,
     "pareto.analysis.schema": 295,
     "pareto.sweep": 2_648,
-    "pareto.analysis": 14_874,
+    "pareto.analysis": 14_917,
     "pareto.models": 1_200,
     "pareto.trial": 2_553,
     "pareto.testing": 456,

@@ -2,7 +2,8 @@
 
 Hardware, weights and inputs differ, so milliseconds do not decide anything. A conclusion is one comparison: of two
 sets of cells, one has the better latency or throughput. The best cells of both are tested against each other round by
-round, as what slows a whole round slows both, and corrected for the conditions of the conclusion.
+round, as what slows a whole round slows both, and corrected for the conditions of the conclusion. By how
+many times it is better is a number without a unit, so that may be judged, too: by the interval of ours.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
-from pydantic import AfterValidator, BaseModel
+from pydantic import AfterValidator, BaseModel, PositiveFloat
 
 from pareto.analysis.fronts.cells import cells
 from pareto.analysis.fronts.indicators import nondominated
@@ -22,10 +23,19 @@ from pareto.analysis.runs.load import Runs, load
 from pareto.analysis.runs.points import CELL, CONDITION, ROUND, competing, in_every_codec, pooled
 from pareto.analysis.runs.standing import stands
 from pareto.analysis.statistics import significance
+from pareto.analysis.statistics.samples import LEAST_VALUES
 
 HOLDS, FAILS, UNSURE = "holds", "does not hold", "not sure"
 SAME, ABSENT = "the same cell", "not measured here"
 """The verdicts on a conclusion. `SAME`: one cell is the best of both sides. `UNSURE`: the rounds do not tell."""
+PIPELINING = "pipelining"
+FIGURES = {measure: (column, column) for measure, column in significance.MEASURES.items()} | {
+    PIPELINING: ("throughput_ips", "sequential_ips")
+}
+"""By what a conclusion is about, the columns of its two sides; `PIPELINING`: many requests in flight, and one."""
+CLOSE = 1.25
+"""A published number of times holds if the whole interval of ours is within 80 to 125 % of it, the limits that are used
+for bioequivalence; it does not if none of the interval is."""
 
 
 def _readable(text: str) -> str:
@@ -49,17 +59,27 @@ class Figure(_Said, frozen=True):
     """A published figure. column: of front.csv, in its unit."""
 
     where: Cells
-    column: Literal["latency_s", "throughput_ips", "payload_bytes"]
+    column: Literal["latency_s", "throughput_ips", "sequential_ips", "payload_bytes"]
     value: float
 
 
 class Conclusion(_Said, frozen=True):
-    """A published conclusion: the best of `better` beats the best of `than` by so much, in its authors' words."""
+    """A published conclusion: the best of `better` beats the best of `than` by so much, in its authors' words.
+
+    times: by how many times, if that number is judged.
+    """
 
     better: Cells
     than: Cells
-    by: Literal["latency", "throughput"] = "latency"
+    by: Literal["latency", "throughput", "pipelining"] = "latency"
     published: str = ""
+    times: PositiveFloat | None = None
+
+
+class Unjudged(_Said, frozen=True):
+    """Published numbers that no run here can be held against. because: what is lacking."""
+
+    because: str
 
 
 class Front(_Said, frozen=True):
@@ -69,36 +89,39 @@ class Front(_Said, frozen=True):
 
 
 class Published(BaseModel, frozen=True, extra="forbid"):
-    """The results of a publication, and the sweep that repeats them.
+    """The results of a publication, and the sweep that repeats them, if one does.
 
     differs: what is not the same there. missing: what of it could not be looked up, and is left out.
     """
 
     title: str
     link: str
-    sweep: str
+    sweep: str = ""
     differs: tuple[str, ...]
     missing: str = ""
     conclusions: tuple[Conclusion, ...] = ()
     fronts: tuple[Front, ...] = ()
     figures: tuple[Figure, ...] = ()
+    cannot: tuple[Unjudged, ...] = ()
 
 
 class Beside(NamedTuple):
-    """A row for each conclusion, front and figure, and each condition of the run that it can be seen in.
+    """A row for each conclusion, front and figure, and each condition of the run that it can be seen in; and for each
+    that cannot be judged.
 
-    `times`: how many times better (under 1: worse); `wins`: in how many of the `rounds` that both have it is; `needed`:
-    rounds that can make it sure. Points of fronts have `; ` between.
+    `times`: how many times better (under 1: worse), from `low` to `high` where that is judged; `wins`: in how many of
+    the `rounds` that both have it is; `needed`: rounds that can make it sure. Points of fronts have `; ` between.
     """
 
     conclusions: pd.DataFrame
     fronts: pd.DataFrame
     figures: pd.DataFrame
+    cannot: pd.DataFrame
 
 
 _OF_CONCLUSIONS = [
     *("says", "source", "published", "condition", "by", "better", "than", "better_value", "than_value"),
-    *("times", "rounds", "wins", "needed", "p_corrected", "verdict"),
+    *("times", "low", "high", "rounds", "wins", "needed", "p_corrected", "verdict"),
 ]
 _OF_FRONTS = ["says", "source", "condition", "published", "ours", "both", "unmeasured"]
 _OF_FIGURES = ["says", "source", "condition", "cell", "column", "published", "ours"]
@@ -109,7 +132,7 @@ def beside(runs: Runs, published: Published) -> Beside:
     rounds = pooled(in_every_codec(competing(load(runs))))
     rows, by_cell = cells(rounds), rounds[stands(rounds)].groupby(CELL, dropna=False, observed=True)
     conclusions = [
-        each.model_dump(exclude={"better", "than"}) | row
+        each.model_dump(exclude={"better", "than", "times"}) | row
         for each in published.conclusions
         for row in _judged(each, rows, by_cell) or [{"condition": "", "verdict": ABSENT}]
     ]
@@ -123,6 +146,7 @@ def beside(runs: Runs, published: Published) -> Beside:
         pd.DataFrame(conclusions, columns=_OF_CONCLUSIONS),
         pd.DataFrame(fronts, columns=_OF_FRONTS),
         pd.DataFrame(figures, columns=_OF_FIGURES),
+        pd.DataFrame([each.model_dump() for each in published.cannot], columns=["says", "source", "because"]),
     )
 
 
@@ -135,26 +159,32 @@ def _conditions(rows: pd.DataFrame, where: str) -> Iterator[tuple[str, pd.DataFr
 
 def _judged(conclusion: Conclusion, rows: pd.DataFrame, by_cell: Any) -> list[dict[str, Any]]:
     """A row for each condition that has cells of both sides, corrected for their number."""
-    column, sign = significance.MEASURES[conclusion.by], 1 if conclusion.by == "latency" else -1
+    columns, sign = FIGURES[conclusion.by], 1 if conclusion.by == "latency" else -1
     found: list[dict[str, Any]] = []
-    for condition, known in _conditions(rows[rows[column].notna()], conclusion.where):
+    for condition, known in _conditions(rows[rows[[*columns]].notna().all(axis=1)], conclusion.where):
         sides = [known[Where.parse(text).holds(known)] for text in (conclusion.better, conclusion.than)]
         if any(side.empty for side in sides):
             continue
-        best, other = (side.loc[(sign * side[column]).idxmin()] for side in sides)
+        best, other = (side.loc[(sign * side[of]).idxmin()] for side, of in zip(sides, columns, strict=True))
         row: dict[str, Any] = {"condition": condition, "better": cell_name(best), "than": cell_name(other)}
-        row |= {"better_value": best[column], "than_value": other[column]}
-        row["times"] = other[column] / best[column] if sign > 0 else best[column] / other[column]
+        row |= {"better_value": best[columns[0]], "than_value": other[columns[1]]}
+        row["times"] = (row["than_value"] / row["better_value"]) ** sign
         found.append(row)
-        if (best[CELL] == other[CELL]).all():
+        if (best[CELL] == other[CELL]).all() and conclusion.by != PIPELINING:
             row["verdict"] = SAME
             continue
         # The figures of both cells in the rounds that both have.
-        own = [by_cell.get_group(tuple(cell[CELL])).groupby(ROUND)[column].median() for cell in (best, other)]
+        own = [
+            by_cell.get_group(tuple(cell[CELL])).groupby(ROUND)[of].median()
+            for cell, of in zip((best, other), columns, strict=True)
+        ]
         pairs = pd.concat(own, axis=1, join="inner", keys=["better", "than"]).dropna()
         differences = significance.relative(pairs["better"], pairs["than"]).to_numpy(float)
-        (row["p_value"],) = significance.signed_rank(differences[None, :])
         row |= {"rounds": len(differences), "wins": int((sign * differences > 0).sum())}
+        if conclusion.times and len(pairs):
+            row |= _repeated(conclusion.times, (pairs["than"] / pairs["better"]) ** sign)
+        else:
+            (row["p_value"],) = significance.signed_rank(differences[None, :])
     p_values = significance.holm([row.get("p_value", np.nan) for row in found])
     needed = significance.pairs_needed(int(np.count_nonzero(~np.isnan(p_values))))
     for row, p_value in zip(found, p_values, strict=True):
@@ -165,6 +195,14 @@ def _judged(conclusion: Conclusion, rows: pd.DataFrame, by_cell: Any) -> list[di
             verdict = (HOLDS if won else FAILS) if is_sure else UNSURE
             row |= {"p_corrected": p_value, "needed": needed, "verdict": verdict}
     return found
+
+
+def _repeated(published: float, ours: pd.Series) -> dict[str, Any]:
+    """The median over rounds of our number of times, its interval, and the verdict on the published one."""
+    (low,), (high,) = significance.median_intervals(ours.to_numpy(float)[None, :])
+    least, most = published / CLOSE, published * CLOSE
+    verdict = HOLDS if least <= low and high <= most else FAILS if high < least or most < low else UNSURE
+    return {"times": ours.median(), "low": low, "high": high, "needed": LEAST_VALUES, "verdict": verdict}
 
 
 def _fronts(front: Front, rows: pd.DataFrame) -> Iterator[dict[str, Any]]:

@@ -12,10 +12,9 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from pareto.analysis.comparing.between_runs import Comparison
-from pareto.analysis.comparing.published import ABSENT, SAME, UNSURE, Beside, Published
+from pareto.analysis.comparing.published import ABSENT, FIGURES, PIPELINING, SAME, UNSURE, Beside, Published
 from pareto.analysis.naming import ANY_NOTE, backend_name, cell_names, condition_title, count
 from pareto.analysis.runs.points import CONDITION, NONE
-from pareto.analysis.statistics.significance import MEASURES
 from pareto.analysis.tables.table import UNKNOWN, Column, Table, by_backend, numbers, once, starts, times
 from pareto.basics import files
 from pareto.remote.link.units import duration
@@ -104,7 +103,7 @@ def _judged(rows: pd.DataFrame, measure: str, head: str) -> Column:
 
 
 def published_table(published: Published, found: Beside, run: str, command: str) -> RenderableType:
-    """The run's answer to each conclusion, fronts and figures side by side, what differs, and the sources.
+    """The run's answer to each conclusion, fronts and figures side by side, what cannot be judged or differs, sources.
 
     run: how it is named. command: what starts this program.
     """
@@ -120,6 +119,8 @@ def published_table(published: Published, found: Beside, run: str, command: str)
         shown = {"published": rows["says"], "there": there, "here": here, "of": of}
         columns = [Column(head, [*cells]) for head, cells in shown.items()]
         parts.append(Table("figures side by side: other hardware, so no verdict", columns))
+    if reasons := [("-", f"{row.says}: {row.because}") for row in found.cannot.itertuples()]:
+        parts.append(_listed("cannot be judged here", reasons, "bold", 1, 2))
     lines = [("differs", line) for line in published.differs]
     lines += [("left out", published.missing)] if published.missing else []
     lines += [("source", source) for source in pd.concat(frame["source"] for frame in found).unique()]
@@ -138,13 +139,17 @@ def _conclusion(rows: pd.DataFrame, again: str) -> Iterator[tuple[str, str]]:
             yield ABSENT, again
             continue
         better, than = (
-            f"{row[side]} {_value(MEASURES[row['by']], row[f'{side}_value'])}" for side in ("better", "than")
+            f"{row[side]} {_value(column, row[f'{side}_value'])}"
+            for side, column in zip(("better", "than"), FIGURES[row["by"]], strict=True)
         )
+        than += " one at a time" if row["by"] == PIPELINING else ""
         text = f"{better} is the best of both sides"
         if row["verdict"] != SAME:
             factor, wins = row["times"], f"{row['wins']:.0f} of {count(int(row['rounds']), 'round')}"
             times_better = f"{max(factor, 1 / factor):.2f} times {'better' if factor >= 1 else 'worse'}"
             text = f"{better} against {than}: {times_better}; better in {wins}"
+            if pd.notna(row["low"]):
+                text += f"; 95 % interval {row['low']:.2f} to {row['high']:.2f} times as good"
             if row["verdict"] == UNSURE and row["rounds"] < row["needed"]:
                 text += f" (it takes {row['needed']:.0f})"
         yield row["verdict"], f"{row['condition']}: {text}"
@@ -163,7 +168,7 @@ def _value(column: str, value: float) -> str:
         return UNKNOWN
     if column == "latency_s":
         return duration(value)
-    return f"{value:.2f} images/s" if column == "throughput_ips" else f"{value / 1024:.4g} KiB"
+    return f"{value:.2f} images/s" if column.endswith("_ips") else f"{value / 1024:.4g} KiB"
 
 
 def _listed(

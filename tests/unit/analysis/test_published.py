@@ -65,14 +65,84 @@ def test_a_conclusion_holds_if_rounds_tell(
     assert ("it takes 7" in text) == (verdict == UNSURE)
 
 
+PIPELINED = {"better": "point == 17", "than": "point == 17", "by": "pipelining", "where": "backend == tcp"}
+
+
+@pytest.mark.parametrize(
+    ("rounds", "conclusion", "verdict"),
+    [
+        (6, MORE | {"times": 1.04}, HOLDS),
+        (6, MORE | {"times": 1.04 * 1.25}, UNSURE),  # part of our interval is as close, and part is not
+        (6, MORE | {"times": 6.38}, FAILS),
+        (6, MORE | {"times": 0.5}, FAILS),
+        (6, SIDES | {"times": 1.04}, HOLDS),
+        (6, SIDES | {"times": 4.17}, FAILS),
+        (5, MORE | {"times": 6.38}, UNSURE),
+        (6, PIPELINED | {"times": 2}, HOLDS),
+        (6, PIPELINED | {"times": 6.38}, FAILS),
+        (6, PIPELINED, HOLDS),
+    ],
+)
+def test_a_published_number_of_times_holds_where_ours_is_surely_close(
+    tmp_path: Path, rounds: int, conclusion: dict[str, Any], verdict: str
+) -> None:
+    rows = trials(rounds=rounds, noise=0.01)
+    for row in rows:
+        row["sequential_ips"] = row["throughput_ips"] / 2
+    said = paper(**conclusion)
+    found = beside([write(tmp_path / "run", rows, beyond=True)], said)
+    (row,) = found.conclusions.to_dict("records")
+    assert row["verdict"] == verdict
+    assert (row["low"] <= row["times"] <= row["high"]) == (rounds >= 6 and "times" in conclusion)
+    if said.conclusions[0].by == "pipelining":
+        assert row["times"] == pytest.approx(2)
+        assert row["than_value"] == pytest.approx(row["better_value"] / 2)
+    out = Console(width=200, file=io.StringIO(), record=True)
+    out.print(published_table(said, found, "a run", "pareto"))
+    text = out.export_text()
+    assert ("95 % interval" in text) == (rounds >= 6 and "times" in conclusion)
+    assert ("it takes 6" in text) == (rounds < 6)
+    assert ("images/s one at a time" in text) == (said.conclusions[0].by == "pipelining")
+
+
+def test_sides_that_share_no_round_are_not_sure(tmp_path: Path) -> None:
+    rows = [row for row in trials(rounds=6) if (row["backend"] == "tcp") == (row["round"] < 3)]
+    said = paper(**MORE, times=1.04)
+    found = beside([write(tmp_path / "run", rows)], said)
+    (row,) = found.conclusions.to_dict("records")
+    assert (row["verdict"], row["rounds"]) == (UNSURE, 0)
+    assert row["times"] > 1, "of the medians"
+    out = Console(width=200, file=io.StringIO(), record=True)
+    out.print(published_table(said, found, "a run", "pareto"))
+    assert "better in 0 of 0 rounds" in out.export_text()
+
+
+def test_a_run_without_rates_of_single_requests_says_nothing_of_pipelining(tmp_path: Path) -> None:
+    run = write(tmp_path / "run", trials(rounds=6, sequential_ips=""))
+    (row,) = beside([run], paper(**PIPELINED, times=2)).conclusions.to_dict("records")
+    assert row["verdict"] == ABSENT
+
+
+def test_what_cannot_be_judged_is_told_with_its_reason(tmp_path: Path) -> None:
+    published = "sweeps/published/splittracr.yaml"
+    done = well("compare", str(EXAMPLE), published, "--out", str(tmp_path))
+    (path,) = tmp_path.glob("*/*.csv")
+    assert path.name == "cannot.csv"
+    for each in read(REPOSITORY / published).cannot:
+        assert f"{each.says}: {each.because}" in " ".join(done.out.split())
+        assert each.because in path.read_text()
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_a_file_names_its_sweep_and_every_source(path: Path) -> None:
     published = read(path)
-    sweep = requested_sweep(Path(published.sweep), {})
     said = [*published.conclusions, *published.fronts, *published.figures]
-    assert said
-    assert all(each.source for each in said)
+    assert all(each.source for each in [*said, *published.cannot])
+    assert said or published.cannot
     assert published.differs
+    assert bool(said) == bool(published.sweep)
+    if said:
+        sweep = requested_sweep(Path(published.sweep), {})
     if published.figures:
         assert any(name in published.figures[0].where for name in sweep.models)
 
@@ -88,6 +158,7 @@ def test_a_run_beside_a_paper(tmp_path: Path, snapshot: SnapshotAssertion) -> No
         "conclusions.csv",
         "fronts.csv",
         "figures.csv",
+        "cannot.csv",
     }
 
 
@@ -102,6 +173,7 @@ def test_a_simulated_run_says_so(tmp_path: Path) -> None:
     [
         ("better: point = 17", "point = 17"),
         ("better: point == 17\n    besser: 1", "besser"),
+        ("better: point == 17\n    times: 0", "times"),
         ("", "better"),
     ],
 )
