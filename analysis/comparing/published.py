@@ -7,6 +7,7 @@ round, as what slows a whole round slows both, and corrected for the conditions 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -14,7 +15,8 @@ import numpy as np
 import pandas as pd
 from pydantic import AfterValidator, BaseModel
 
-from pareto.analysis.fronts.cells import cells
+from pareto.analysis.comparing.paired import Z
+from pareto.analysis.fronts.cells import SPREADS, cells
 from pareto.analysis.fronts.indicators import nondominated
 from pareto.analysis.fronts.where import Where
 from pareto.analysis.naming import cell_name, condition_title
@@ -22,6 +24,7 @@ from pareto.analysis.runs.load import Runs, load
 from pareto.analysis.runs.points import CELL, CONDITION, ROUND, competing, in_every_codec, pooled
 from pareto.analysis.runs.standing import stands
 from pareto.analysis.statistics import significance
+from pareto.analysis.statistics.noise import Floors, floor_of, floors
 
 HOLDS, FAILS, UNSURE = "holds", "does not hold", "not sure"
 SAME, ABSENT = "the same cell", "not measured here"
@@ -104,25 +107,40 @@ _OF_FRONTS = ["says", "source", "condition", "published", "ours", "both", "unmea
 _OF_FIGURES = ["says", "source", "condition", "cell", "column", "published", "ours"]
 
 
+class Measured(NamedTuple):
+    """Some runs as conclusions see them: a row a cell, the trials that count by cell, and the noise floors."""
+
+    rows: pd.DataFrame
+    by_cell: Any
+    floors: Floors
+
+
+def measured(runs: Runs) -> Measured:
+    """Some runs, read. Raises UserError for folders that are not there."""
+    trials = load(runs)
+    rounds = pooled(in_every_codec(competing(trials)))
+    by_cell = rounds[stands(rounds)].groupby(CELL, dropna=False, observed=True)
+    return Measured(cells(rounds), by_cell, floors(trials))
+
+
 def beside(runs: Runs, published: Published) -> Beside:
     """Set some runs beside what is published. Raises UserError for folders or columns that are not there."""
-    rounds = pooled(in_every_codec(competing(load(runs))))
-    rows, by_cell = cells(rounds), rounds[stands(rounds)].groupby(CELL, dropna=False, observed=True)
+    known = measured(runs)
     conclusions = [
         each.model_dump(exclude={"better", "than"}) | row
         for each in published.conclusions
-        for row in _judged(each, rows, by_cell) or [{"condition": "", "verdict": ABSENT}]
+        for row in judged(each, known) or [{"condition": "", "verdict": ABSENT}]
     ]
-    fronts = [each.model_dump() | row for each in published.fronts for row in _fronts(each, rows)]
-    figures = [
+    fronts = [each.model_dump() | row for each in published.fronts for row in _fronts(each, known.rows)]
+    figures_ = [
         each.model_dump() | {"published": each.value} | row
         for each in published.figures
-        for row in [*_figures(each, rows)] or [{"condition": "", "cell": "", "ours": np.nan}]
+        for row in [*figures(each, known.rows)] or [{"condition": "", "cell": "", "ours": np.nan}]
     ]
     return Beside(
         pd.DataFrame(conclusions, columns=_OF_CONCLUSIONS),
         pd.DataFrame(fronts, columns=_OF_FRONTS),
-        pd.DataFrame(figures, columns=_OF_FIGURES),
+        pd.DataFrame(figures_, columns=_OF_FIGURES),
     )
 
 
@@ -133,10 +151,12 @@ def _conditions(rows: pd.DataFrame, where: str) -> Iterator[tuple[str, pd.DataFr
         yield condition_title(of_condition.iloc[0]), of_condition
 
 
-def _judged(conclusion: Conclusion, rows: pd.DataFrame, by_cell: Any) -> list[dict[str, Any]]:
-    """A row for each condition that has cells of both sides, corrected for their number."""
+def judged(conclusion: Conclusion, measured: Measured) -> list[dict[str, Any]]:
+    """A row for each condition that has cells of both sides, corrected for their number. `low_percent`, `high_percent`:
+    the 95 % interval of `than` less `better` in the same round, which holds the noise floor."""
     column, sign = significance.MEASURES[conclusion.by], 1 if conclusion.by == "latency" else -1
     found: list[dict[str, Any]] = []
+    rows, by_cell = measured.rows, measured.by_cell
     for condition, known in _conditions(rows[rows[column].notna()], conclusion.where):
         sides = [known[Where.parse(text).holds(known)] for text in (conclusion.better, conclusion.than)]
         if any(side.empty for side in sides):
@@ -155,6 +175,11 @@ def _judged(conclusion: Conclusion, rows: pd.DataFrame, by_cell: Any) -> list[di
         differences = significance.relative(pairs["better"], pairs["than"]).to_numpy(float)
         (row["p_value"],) = significance.signed_rank(differences[None, :])
         row |= {"rounds": len(differences), "wins": int((sign * differences > 0).sum())}
+        percent = 100 * (pairs["than"] / pairs["better"] - 1).to_numpy(float)[None, :]
+        noise = 100 * max(float(floor_of(measured.floors, cell).of([column])[0]) for cell in (best, other))
+        (middle,), ends = significance.medians(percent), significance.median_intervals(percent)
+        for name, (end,), side in zip(("low_percent", "high_percent"), ends, (-1, 1), strict=True):
+            row[name] = middle + side * np.hypot(end - middle, Z * math.sqrt(2) * noise)
     p_values = significance.holm([row.get("p_value", np.nan) for row in found])
     needed = significance.pairs_needed(int(np.count_nonzero(~np.isnan(p_values))))
     for row, p_value in zip(found, p_values, strict=True):
@@ -179,8 +204,10 @@ def _fronts(front: Front, rows: pd.DataFrame) -> Iterator[dict[str, Any]]:
         yield {"condition": condition} | {name: "; ".join(map(str, each)) for name, each in points.items()}
 
 
-def _figures(figure: Figure, rows: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    """Yield our figure of each cell that the published one is of."""
+def figures(figure: Figure, rows: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """Yield our figure of each cell that the published one is of, and its 95 % interval: `low`, `high`."""
     for condition, known in _conditions(rows[rows[figure.column].notna()], figure.where):
         for row in known.to_dict("records"):
-            yield {"condition": condition, "cell": cell_name(row), "ours": row[figure.column]}
+            ours, of = row[figure.column], SPREADS.get(figure.column)
+            ends = {end: row[of.format(end)] if of else ours for end in ("low", "high")}
+            yield {"condition": condition, "cell": cell_name(row), "ours": ours, **ends}

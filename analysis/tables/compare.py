@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -12,13 +13,15 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from pareto.analysis.comparing.between_runs import Comparison
+from pareto.analysis.comparing.claims import Alike, Value, Verdict
 from pareto.analysis.comparing.published import ABSENT, SAME, UNSURE, Beside, Published
 from pareto.analysis.naming import ANY_NOTE, backend_name, cell_names, condition_title, count
 from pareto.analysis.runs.points import CONDITION, NONE
 from pareto.analysis.statistics.significance import MEASURES
 from pareto.analysis.tables.table import UNKNOWN, Column, Table, by_backend, numbers, once, starts, times
+from pareto.analysis.wording import interval
 from pareto.basics import files
-from pareto.remote.link.units import duration
+from pareto.remote.link.units import duration, percent
 
 MOST_ROWS = 24
 """A table with more points than this shows only those that matter."""
@@ -148,6 +151,36 @@ def _conclusion(rows: pd.DataFrame, again: str) -> Iterator[tuple[str, str]]:
             if row["verdict"] == UNSURE and row["rounds"] < row["needed"]:
                 text += f" (it takes {row['needed']:.0f})"
         yield row["verdict"], f"{row['condition']}: {text}"
+
+
+def claims_table(verdicts: Iterable[Verdict]) -> RenderableType:
+    """Each claim with its verdict and run, and below it what each condition says of it."""
+    heads = ((f"{each.verdict}: {each.claim.says} ({each.claim.run})", each) for each in verdicts)
+    return Group(*(_listed(head, reasons(each), "bold", 2, 2) for head, each in heads))
+
+
+def reasons(verdict: Verdict) -> Iterator[tuple[str, str]]:
+    """Yield the verdict of each condition, or cell, on a claim, and why."""
+    claim, rows = verdict.claim, verdict.rows.to_dict("records")
+    if isinstance(claim, Value):
+        say = partial(_value, claim.column)
+        said = f"claimed {claim.sign} {say(claim.value)}" + _within(claim.within)
+        for row in rows:
+            sure = interval(row["low"], row["high"], say) if row["low"] != row["high"] else ""
+            yield row["verdict"], f"{row['condition']}: {row['cell']} {say(row['ours'])}{sure}; {said}"
+        return
+    lines = _conclusion(verdict.rows.assign(by=claim.by, published=claim.published), "")
+    if claim.published:
+        yield next(lines)
+    for (word, why), row in zip(lines, rows, strict=True):
+        if isinstance(claim, Alike) and word != SAME:
+            sure = interval(row["low_percent"], row["high_percent"], lambda each: f"{each:+.1f} %")
+            why += f"{sure}; claimed alike{_within(claim.within)}"
+        yield word, why
+
+
+def _within(share: float | None) -> str:
+    return f" within {percent(share)}" if share else ""
 
 
 def _front(rows: pd.DataFrame) -> Iterator[tuple[str, str]]:
