@@ -7,13 +7,13 @@ round, as what slows a whole round slows both, and corrected for the conditions 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
+from math import inf, nextafter
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
-from pydantic import AfterValidator, BaseModel
+from pydantic import AfterValidator, BaseModel, Field
 
 from pareto.analysis.comparing.paired import Z
 from pareto.analysis.fronts.cells import SPREADS, cells
@@ -25,6 +25,8 @@ from pareto.analysis.runs.points import CELL, CONDITION, ROUND, competing, in_ev
 from pareto.analysis.runs.standing import stands
 from pareto.analysis.statistics import significance
 from pareto.analysis.statistics.noise import Floors, floor_of, floors
+from pareto.basics.yaml_file import quantity
+from pareto.remote.link.units import share
 
 HOLDS, FAILS, UNSURE = "holds", "does not hold", "not sure"
 SAME, ABSENT = "the same cell", "not measured here"
@@ -40,29 +42,49 @@ Cells = Annotated[str, AfterValidator(_readable)]
 """A choice of cells: a constraint as of `--where`, in the columns of front.csv."""
 
 
+Share = Annotated[float, quantity(share), Field(gt=0)]
+
+
 class _Said(BaseModel, frozen=True, extra="forbid"):
-    """A statement. source: where it is published, and where it was read. where: of which cells it is said."""
+    """A statement. source: where it is published, and where it was read. where: of which cells it is said. run: the
+    folder's name, where it is said of one of an artefact's runs.
+    """
 
     says: str
-    source: str
+    source: str = ""
     where: Cells = ""
+    run: str = ""
 
 
 class Figure(_Said, frozen=True):
-    """A published figure. column: of front.csv, in its unit."""
+    """A published figure. column: of front.csv, in its unit. sign: how figures here are claimed to compare with it, but
+    for a share of it (`within`); without a sign nothing is claimed.
+    """
 
     where: Cells
     column: Literal["latency_s", "throughput_ips", "payload_bytes"]
     value: float
+    sign: Literal["<", "<=", ">", ">=", "~", ""] = Field("", alias="is")
+    within: Share = 0.0
+
+    def verdict(self, low: float, high: float) -> str:
+        """The verdict on the claim that a figure whose interval is this makes; empty where nothing is claimed."""
+        least, most = (self.value + side * self.within * abs(self.value) for side in (-1, 1))
+        least = {"<": -inf, "<=": -inf, ">": nextafter(least, inf)}.get(self.sign, least)
+        most = {">": inf, ">=": inf, "<": nextafter(most, -inf)}.get(self.sign, most)
+        return _verdict(low, high, least, most) if self.sign else ""
 
 
 class Conclusion(_Said, frozen=True):
-    """A published conclusion: the best of `better` beats the best of `than` by so much, in its authors' words."""
+    """A published conclusion: the best of `better` beats the best of `than` by so much, in its authors' words; or with
+    `within`, the two differ by no more than this share.
+    """
 
     better: Cells
     than: Cells
     by: Literal["latency", "throughput"] = "latency"
     published: str = ""
+    within: Share = 0.0
 
 
 class Front(_Said, frozen=True):
@@ -78,13 +100,25 @@ class Published(BaseModel, frozen=True, extra="forbid"):
     """
 
     title: str
-    link: str
-    sweep: str
-    differs: tuple[str, ...]
+    link: str = ""
+    sweep: str = ""
+    differs: tuple[str, ...] = ()
     missing: str = ""
     conclusions: tuple[Conclusion, ...] = ()
     fronts: tuple[Front, ...] = ()
     figures: tuple[Figure, ...] = ()
+
+    @property
+    def runs(self) -> list[str]:
+        """The runs that something is said of by name."""
+        said = (*self.conclusions, *self.fronts, *self.figures)
+        return [*dict.fromkeys(each.run for each in said if each.run)]
+
+    def of(self, run: str) -> Published:
+        """The part that is said of a run by its name, or of any."""
+        kinds = {kind: getattr(self, kind) for kind in Beside._fields}
+        kept = {kind: tuple(each for each in said if each.run in ("", run)) for kind, said in kinds.items()}
+        return self.model_copy(update=kept)
 
 
 class Beside(NamedTuple):
@@ -101,46 +135,33 @@ class Beside(NamedTuple):
 
 _OF_CONCLUSIONS = [
     *("says", "source", "published", "condition", "by", "better", "than", "better_value", "than_value"),
-    *("times", "rounds", "wins", "needed", "p_corrected", "verdict"),
+    *("times", "rounds", "wins", "needed", "p_corrected", "within", "low_percent", "high_percent", "verdict"),
 ]
 _OF_FRONTS = ["says", "source", "condition", "published", "ours", "both", "unmeasured"]
-_OF_FIGURES = ["says", "source", "condition", "cell", "column", "published", "ours"]
-
-
-class Measured(NamedTuple):
-    """Some runs as conclusions see them: a row a cell, the trials that count by cell, and the noise floors."""
-
-    rows: pd.DataFrame
-    by_cell: Any
-    floors: Floors
-
-
-def measured(runs: Runs) -> Measured:
-    """Some runs, read. Raises UserError for folders that are not there."""
-    trials = load(runs)
-    rounds = pooled(in_every_codec(competing(trials)))
-    by_cell = rounds[stands(rounds)].groupby(CELL, dropna=False, observed=True)
-    return Measured(cells(rounds), by_cell, floors(trials))
+_OF_FIGURES = ["says", "source", "condition", "cell", "column", "sign", "within", "published"]
+_OF_FIGURES += ["ours", "low", "high", "verdict"]
 
 
 def beside(runs: Runs, published: Published) -> Beside:
     """Set some runs beside what is published. Raises UserError for folders or columns that are not there."""
-    known = measured(runs)
+    trials = load(runs)
+    rounds, known = pooled(in_every_codec(competing(trials))), floors(trials)
+    rows, by_cell = cells(rounds), rounds[stands(rounds)].groupby(CELL, dropna=False, observed=True)
     conclusions = [
         each.model_dump(exclude={"better", "than"}) | row
         for each in published.conclusions
-        for row in judged(each, known) or [{"condition": "", "verdict": ABSENT}]
+        for row in _judged(each, rows, by_cell, known) or [{"condition": "", "verdict": ABSENT}]
     ]
-    fronts = [each.model_dump() | row for each in published.fronts for row in _fronts(each, known.rows)]
-    figures_ = [
+    fronts = [each.model_dump() | row for each in published.fronts for row in _fronts(each, rows)]
+    figures = [
         each.model_dump() | {"published": each.value} | row
         for each in published.figures
-        for row in [*figures(each, known.rows)] or [{"condition": "", "cell": "", "ours": np.nan}]
+        for row in [*_figures(each, rows)] or [{"condition": "", "cell": "", "verdict": ABSENT}]
     ]
     return Beside(
         pd.DataFrame(conclusions, columns=_OF_CONCLUSIONS),
         pd.DataFrame(fronts, columns=_OF_FRONTS),
-        pd.DataFrame(figures_, columns=_OF_FIGURES),
+        pd.DataFrame(figures, columns=_OF_FIGURES),
     )
 
 
@@ -151,12 +172,11 @@ def _conditions(rows: pd.DataFrame, where: str) -> Iterator[tuple[str, pd.DataFr
         yield condition_title(of_condition.iloc[0]), of_condition
 
 
-def judged(conclusion: Conclusion, measured: Measured) -> list[dict[str, Any]]:
+def _judged(conclusion: Conclusion, rows: pd.DataFrame, by_cell: Any, floors: Floors) -> list[dict[str, Any]]:
     """A row for each condition that has cells of both sides, corrected for their number. `low_percent`, `high_percent`:
-    the 95 % interval of `than` less `better` in the same round, which holds the noise floor."""
+    the 95 % interval of `than` less `better`, round by round, which holds the noise floor."""
     column, sign = significance.MEASURES[conclusion.by], 1 if conclusion.by == "latency" else -1
     found: list[dict[str, Any]] = []
-    rows, by_cell = measured.rows, measured.by_cell
     for condition, known in _conditions(rows[rows[column].notna()], conclusion.where):
         sides = [known[Where.parse(text).holds(known)] for text in (conclusion.better, conclusion.than)]
         if any(side.empty for side in sides):
@@ -176,10 +196,10 @@ def judged(conclusion: Conclusion, measured: Measured) -> list[dict[str, Any]]:
         (row["p_value"],) = significance.signed_rank(differences[None, :])
         row |= {"rounds": len(differences), "wins": int((sign * differences > 0).sum())}
         percent = 100 * (pairs["than"] / pairs["better"] - 1).to_numpy(float)[None, :]
-        noise = 100 * max(float(floor_of(measured.floors, cell).of([column])[0]) for cell in (best, other))
+        noise = 100 * max(float(floor_of(floors, cell).of([column])[0]) for cell in (best, other))
         (middle,), ends = significance.medians(percent), significance.median_intervals(percent)
         for name, (end,), side in zip(("low_percent", "high_percent"), ends, (-1, 1), strict=True):
-            row[name] = middle + side * np.hypot(end - middle, Z * math.sqrt(2) * noise)
+            row[name] = middle + side * np.hypot(end - middle, Z * np.sqrt(2) * noise)
     p_values = significance.holm([row.get("p_value", np.nan) for row in found])
     needed = significance.pairs_needed(int(np.count_nonzero(~np.isnan(p_values))))
     for row, p_value in zip(found, p_values, strict=True):
@@ -188,8 +208,15 @@ def judged(conclusion: Conclusion, measured: Measured) -> list[dict[str, Any]]:
             # The medians and the pairs may disagree: then neither is believed.
             is_sure = p_value < significance.ALPHA and won == (row["times"] > 1)
             verdict = (HOLDS if won else FAILS) if is_sure else UNSURE
+            if most := 100 * conclusion.within:
+                verdict = _verdict(row["low_percent"], row["high_percent"], -most, most)
             row |= {"p_corrected": p_value, "needed": needed, "verdict": verdict}
     return found
+
+
+def _verdict(low: float, high: float, least: float, most: float) -> str:
+    """The verdict on whether a figure is within bounds, by its interval, which too few rounds leave NaN."""
+    return HOLDS if least <= low and high <= most else FAILS if high < least or low > most else UNSURE
 
 
 def _fronts(front: Front, rows: pd.DataFrame) -> Iterator[dict[str, Any]]:
@@ -204,10 +231,11 @@ def _fronts(front: Front, rows: pd.DataFrame) -> Iterator[dict[str, Any]]:
         yield {"condition": condition} | {name: "; ".join(map(str, each)) for name, each in points.items()}
 
 
-def figures(figure: Figure, rows: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    """Yield our figure of each cell that the published one is of, and its 95 % interval: `low`, `high`."""
+def _figures(figure: Figure, rows: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """Yield our figure of each cell that the published one is of, with its 95 % interval."""
+    ends = [SPREADS.get(figure.column, figure.column).format(end) for end in ("low", "high")]
     for condition, known in _conditions(rows[rows[figure.column].notna()], figure.where):
         for row in known.to_dict("records"):
-            ours, of = row[figure.column], SPREADS.get(figure.column)
-            ends = {end: row[of.format(end)] if of else ours for end in ("low", "high")}
-            yield {"condition": condition, "cell": cell_name(row), "ours": ours, **ends}
+            low, high = (row[end] for end in ends)
+            ours = {"cell": cell_name(row), "ours": row[figure.column], "low": low, "high": high}
+            yield {"condition": condition, **ours, "verdict": figure.verdict(low, high)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from rich.console import Group, RenderableType
@@ -13,7 +14,6 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from pareto.analysis.comparing.between_runs import Comparison
-from pareto.analysis.comparing.claims import Alike, Value, Verdict
 from pareto.analysis.comparing.published import ABSENT, SAME, UNSURE, Beside, Published
 from pareto.analysis.naming import ANY_NOTE, backend_name, cell_names, condition_title, count
 from pareto.analysis.runs.points import CONDITION, NONE
@@ -113,11 +113,10 @@ def published_table(published: Published, found: Beside, run: str, command: str)
     """
     parts: list[RenderableType] = [Text(f"{published.title}\n{published.link}\nrun: {run}\n")]
     again = f"{command} run {published.sweep}"
-    for says, rows in found.conclusions.groupby("says", sort=False):
-        parts.append(_listed(str(says), _conclusion(rows, again), "bold", 2, 2))
+    parts += [_listed(says, lines, "bold", 2, 2) for says, lines in verdicts(found, again)]
     for says, rows in found.fronts.groupby("says", sort=False):
         parts.append(_listed(str(says), _front(rows), "bold", 2, 2))
-    if len(rows := found.figures):
+    if len(rows := found.figures[found.figures["sign"] == ""]):
         there, here = (map(_value, rows["column"], rows[of]) for of in ("published", "ours"))
         of = (rows["cell"] + " " + rows["condition"]).str.strip().replace("", UNKNOWN)
         shown = {"published": rows["says"], "there": there, "here": here, "of": of}
@@ -125,15 +124,39 @@ def published_table(published: Published, found: Beside, run: str, command: str)
         parts.append(Table("figures side by side: other hardware, so no verdict", columns))
     lines = [("differs", line) for line in published.differs]
     lines += [("left out", published.missing)] if published.missing else []
-    lines += [("source", source) for source in pd.concat(frame["source"] for frame in found).unique()]
+    sources = filter(None, pd.concat(frame["source"] for frame in found).unique())
+    lines += [("source", source) for source in sources]
     return Group(*parts, _listed("", lines, gap=2))
 
 
-def _conclusion(rows: pd.DataFrame, again: str) -> Iterator[tuple[str, str]]:
-    """Yield what is published of a conclusion, then what each condition says of it.
+def verdicts(found: Beside, again: str) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """Yield each conclusion, and each figure of which something is claimed, with the lines of its verdicts.
 
     again: the command that measures it.
     """
+    claimed = found.figures[found.figures["sign"] != ""]
+    for frame, lines in ((found.conclusions, _conclusion), (claimed, _claim)):
+        for says, rows in frame.groupby("says", sort=False):
+            yield str(says), [*lines(rows, again)]
+
+
+def _claim(rows: pd.DataFrame, again: str) -> Iterator[tuple[str, str]]:
+    for row in rows.to_dict("records"):
+        if row["verdict"] == ABSENT:
+            yield ABSENT, again
+            continue
+        say = partial(_value, row["column"])
+        sure = interval(row["low"], row["high"], say) if row["low"] != row["high"] else ""
+        claimed = f"claimed {row['sign']} {say(row['published'])}{_within(row)}"
+        yield row["verdict"], f"{row['condition']}: {row['cell']} {say(row['ours'])}{sure}; {claimed}"
+
+
+def _within(row: Mapping[Hashable, Any]) -> str:
+    return f" within {percent(row['within'])}" if row["within"] else ""
+
+
+def _conclusion(rows: pd.DataFrame, again: str) -> Iterator[tuple[str, str]]:
+    """Yield what is published of a conclusion, then what each condition says of it."""
     if published := rows.iloc[0]["published"]:
         yield "published", published
     for row in rows.to_dict("records"):
@@ -150,37 +173,10 @@ def _conclusion(rows: pd.DataFrame, again: str) -> Iterator[tuple[str, str]]:
             text = f"{better} against {than}: {times_better}; better in {wins}"
             if row["verdict"] == UNSURE and row["rounds"] < row["needed"]:
                 text += f" (it takes {row['needed']:.0f})"
+            if row["within"]:
+                sure = interval(row["low_percent"], row["high_percent"], "{:+.1f} %".format)
+                text += f"{sure}; claimed alike{_within(row)}"
         yield row["verdict"], f"{row['condition']}: {text}"
-
-
-def claims_table(verdicts: Iterable[Verdict]) -> RenderableType:
-    """Each claim with its verdict and run, and below it what each condition says of it."""
-    heads = ((f"{each.verdict}: {each.claim.says} ({each.claim.run})", each) for each in verdicts)
-    return Group(*(_listed(head, reasons(each), "bold", 2, 2) for head, each in heads))
-
-
-def reasons(verdict: Verdict) -> Iterator[tuple[str, str]]:
-    """Yield the verdict of each condition, or cell, on a claim, and why."""
-    claim, rows = verdict.claim, verdict.rows.to_dict("records")
-    if isinstance(claim, Value):
-        say = partial(_value, claim.column)
-        said = f"claimed {claim.sign} {say(claim.value)}" + _within(claim.within)
-        for row in rows:
-            sure = interval(row["low"], row["high"], say) if row["low"] != row["high"] else ""
-            yield row["verdict"], f"{row['condition']}: {row['cell']} {say(row['ours'])}{sure}; {said}"
-        return
-    lines = _conclusion(verdict.rows.assign(by=claim.by, published=claim.published), "")
-    if claim.published:
-        yield next(lines)
-    for (word, why), row in zip(lines, rows, strict=True):
-        if isinstance(claim, Alike) and word != SAME:
-            sure = interval(row["low_percent"], row["high_percent"], lambda each: f"{each:+.1f} %")
-            why += f"{sure}; claimed alike{_within(claim.within)}"
-        yield word, why
-
-
-def _within(share: float | None) -> str:
-    return f" within {percent(share)}" if share else ""
 
 
 def _front(rows: pd.DataFrame) -> Iterator[tuple[str, str]]:
