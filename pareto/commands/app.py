@@ -87,14 +87,10 @@ def run(
     raise typer.Exit(run_sweep(wanted, out, folder, dry_run=dry_run, began=BEGAN, figures=figures))
 
 
-@command(
-    cli_help.CONCLUDE, "artifact results/example --claims results/example/claims.yaml --out artifact.zip"
-)
+@command(cli_help.CONCLUDE, "artifact results/example --claims results/example/claims.yaml")
 def artifact(
     runs: list[Path] = argument("RUN", "Folders of runs.", ..., cli_help.runs),
-    claims: Path = option(
-        ..., "A file of what the paper claims of them, as of `compare`.", "--claims", kind="FILE"
-    ),
+    claims: Path = option(..., "What the paper claims of them: a file as of `compare`.", kind="FILE"),
     out: Path = cli_help.out("A new folder, or a zip.  [results/artifact]", RESULTS / "artifact"),
 ) -> None:
     """Make one folder or zip of a paper's runs, with the source, sweeps, claims and verdicts, for its evaluation."""

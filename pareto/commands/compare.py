@@ -77,12 +77,8 @@ def compare(
         from pareto.analysis.tables.compare import published_table, write
 
         published = read(second)
-        name = before.resolve().name if len(published.runs) != 1 else published.runs[0]
-        if name not in published.runs and published.runs:
-            raise UserError(
-                f"{second} is about {', '.join(published.runs)}: give a run's folder one of these names"
-            )
-        published = published.of(name)
+        if (own := before.resolve().name) in published.runs:
+            published = published.of(own)
         found = beside([before], published)
         name = (
             f"{before} (simulated: nothing was measured)" if manifest(before).get(SIMULATED) else str(before)
