@@ -64,7 +64,8 @@ def make(screen: Console, folders: Sequence[Path], claims: Path, out: Path) -> N
         screen.print(published_table(said.of(name), found, str(run), COMMAND))
     if not any(judged.values()):
         raise UserError(f"{claims} claims nothing: write conclusions, or figures with is")
-    out.parent.mkdir(parents=True, exist_ok=True)
+    with files.written_into(out.parent):
+        out.parent.mkdir(parents=True, exist_ok=True)
     with files.written_into(out.parent), TemporaryDirectory(dir=out.parent, prefix=".artifact-") as scratch:
         (folder := Path(scratch, out.stem if out.suffix == ".zip" else out.name)).mkdir()
         for name, path in ((name, path) for name, run in runs.items() for path in known_files(run)):
@@ -112,10 +113,10 @@ def _names(folder: Path) -> list[str]:
 
 def _described(folder: Path, name: str, manifest: Mapping[str, Any]) -> dict[str, Any]:
     """A run as the templates know it. Its sweep is written, or else why it cannot be."""
-    run, path = {"name": name, "manifest": manifest, "takes": "?"}, folder / "sweeps" / f"{name}.yaml"
+    run, path = {"name": name, "manifest": manifest, "takes": ""}, folder / "sweeps" / f"{name}.yaml"
     with suppress(KeyError, TypeError, ValueError):
         times = [[datetime.fromisoformat(each[at]) for at in _TIMES] for each in sessions(manifest)]
-        run["takes"] = minutes(sum((end - begin).total_seconds() for begin, end in times))
+        run["takes"] = minutes(sum((end - begin).total_seconds() for begin, end in times)) if times else ""
     try:
         asked = parse_sweep(section(manifest, "sweep"), f"runs/{name}")
         listed = {of.key: of.written(value) if of.unit else value for of, value in chosen(manifest["sweep"])}

@@ -133,11 +133,12 @@ def test_no_link_is_followed_and_nothing_is_left(tmp_path: Path, name: str) -> N
 def test_a_sweep_that_this_version_cannot_say_and_files_that_are_elsewhere_are_named(tmp_path: Path) -> None:
     own = tmp_path / "net.py"
     sweep = {"models": [f"{own}:build"], "testbed": "lab.yaml"}
-    newer = run(tmp_path / "newer", sweep={"models": ["alexnet"], "warp": "9"}, sessions=[{}])
+    newer = run(tmp_path / "newer", sweep={"models": ["alexnet"], "warp": "9"}, sessions=[])
     artefact = made(tmp_path, newer, run(tmp_path / "own", sweep=sweep))
     page = (artefact / "README.md").read_text()
     assert "The sweep of newer cannot be written for this version:" in page
     assert "warp" in page
+    assert "| not recorded | not recorded | not recorded |\n" in page
     assert "warp" in (artefact / "sweeps/newer.yaml").read_text()
     assert "`--testbed` (lab.yaml there)" in page
     assert "--model mobilenetv2 --netem wifi --testbed simulated" in page, "what needs nothing else"
@@ -257,5 +258,7 @@ def test_claims_without_a_verdict_names_that_are_shared_and_a_folder_that_is_the
     assert "names of their own" in refused("artifact", str(one), str(other), *said, *out)
     (tmp_path / "paper").mkdir()
     assert "is there" in refused("artifact", str(one), *said, *out)
+    (tmp_path / "file").touch()
+    assert "cannot write" in refused("artifact", str(one), *said, "--out", str(tmp_path / "file" / "paper"))
     assert "Missing option" in refused("artifact", str(one)) or "--claims" in refused("artifact", str(one))
     assert "nowhere.yaml" in refused("artifact", str(one), "--claims", "nowhere.yaml", *out)
