@@ -31,7 +31,7 @@ from pareto.analysis.schema import TABLES
 from pareto.analysis.tables.compare import published_table, verdicts
 from pareto.basics import files
 from pareto.basics.escaping import markdown
-from pareto.commands.compare import read
+from pareto.commands.compare import named, read
 from pareto.driver.manifest import elsewhere
 from pareto.protocol.errors import UserError
 from pareto.remote.link.units import minutes
@@ -60,8 +60,10 @@ def make(screen: Console, folders: Sequence[Path], claims: Path, out: Path) -> N
         found = beside([run], said.of(name))
         judged[name] = [*verdicts(found, "")]
         if lacking := [says for says, lines in judged[name] if ABSENT in dict(lines)]:
-            raise UserError(f"{claims}: {lacking[0]!r}: the run {name} has measured nothing that it names")
-        screen.print(published_table(said.of(name), found, str(run), COMMAND))
+            why = f"the run {name} has no figure that counts of what it names: unmeasured, not valid or struck off"
+            raise UserError(f"{claims}: {lacking[0]!r}: {why}")
+        if judged[name]:
+            screen.print(published_table(said.of(name), found, named(run), COMMAND))
     if not any(judged.values()):
         raise UserError(f"{claims} claims nothing: write conclusions, or figures with is")
     with files.written_into(out.parent):
@@ -71,7 +73,7 @@ def make(screen: Console, folders: Sequence[Path], claims: Path, out: Path) -> N
         for name, path in ((name, path) for name, run in runs.items() for path in known_files(run)):
             files.write(folder / "runs" / name / path, files.read(runs[name], *path.parts), under=folder)
         files.write(folder / "claims.yaml", files.text(claims, "claims"))
-        source = _fill(folder, joined(folders), said.title, judged)
+        source = _fill(folder, {name: joined(run) for name, run in runs.items()}, said.title, judged)
         digests = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in _names(folder)}
         files.write(folder / "SHA256SUMS", "".join(f"{each}  {name}\n" for name, each in digests.items()))
         if out.suffix == ".zip":
@@ -92,12 +94,11 @@ def known_files(run: Path, *below: str) -> Iterator[Path]:
             yield Path(*below, name)
 
 
-def _fill(folder: Path, both: Joined, title: str, judged: Mapping[str, Any]) -> str:
+def _fill(folder: Path, known: Mapping[str, Joined], title: str, judged: Mapping[str, Any]) -> str:
     """Write all that is said of the runs, for readers by templates beside this module; returns what the source is."""
-    manifests = [run.manifest for run in both.runs]
-    runs = [_described(folder, *each) for each in zip(judged, manifests, strict=True)]
-    files.write(folder / "requirements.txt", requirements(manifests))
-    facts = {"runs": runs, "title": title, "methods": methods(both), "judged": judged}
+    runs = [_described(folder, *each) for each in known.items()]
+    files.write(folder / "requirements.txt", requirements([run["manifest"] for run in runs]))
+    facts = {"runs": runs, "title": title, "judged": judged}
     facts |= {"source": (source := _source(folder)), "made": utc_now()[:10], "version": __version__}
     environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)  # noqa: S701
     environment.filters["markdown"] = markdown
@@ -111,9 +112,10 @@ def _names(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
-def _described(folder: Path, name: str, manifest: Mapping[str, Any]) -> dict[str, Any]:
+def _described(folder: Path, name: str, known: Joined) -> dict[str, Any]:
     """A run as the templates know it. Its sweep is written, or else why it cannot be."""
-    run, path = {"name": name, "manifest": manifest, "takes": ""}, folder / "sweeps" / f"{name}.yaml"
+    manifest, path = known.runs[0].manifest, folder / "sweeps" / f"{name}.yaml"
+    run = {"name": name, "manifest": manifest, "takes": "", "methods": methods(known)}
     with suppress(KeyError, TypeError, ValueError):
         times = [[datetime.fromisoformat(each[at]) for at in _TIMES] for each in sessions(manifest)]
         run["takes"] = minutes(sum((end - begin).total_seconds() for begin, end in times)) if times else ""

@@ -146,7 +146,12 @@ def test_a_sweep_that_this_version_cannot_say_and_files_that_are_elsewhere_are_n
 
 
 def test_a_simulated_run_is_said_to_be_no_measurement(tmp_path: Path) -> None:
-    page = (made(tmp_path, run(tmp_path / "one", simulated=True)) / "README.md").read_text()
+    """Beside a measured one, which no report joins with it."""
+    runs = run(tmp_path / "one", simulated=True), EXAMPLE
+    said = ("--claims", claims(tmp_path, TCP), "--out", str(tmp_path / "paper"))
+    done = well("artifact", *map(str, runs), *said)
+    assert " ".join(done.out.split()).count("(simulated: nothing was measured)") == 1
+    page = (tmp_path / "paper" / "README.md").read_text()
     assert "**The run one is simulated: nothing of it was measured.**" in page
 
 
