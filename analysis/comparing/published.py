@@ -9,13 +9,15 @@ many times it is better is a number without a unit, so that may be judged, too: 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf, nextafter
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
-from pydantic import AfterValidator, BaseModel, PositiveFloat
+from pydantic import AfterValidator, BaseModel, Field, PositiveFloat
 
-from pareto.analysis.fronts.cells import cells
+from pareto.analysis.comparing.paired import Z
+from pareto.analysis.fronts.cells import SPREADS, cells
 from pareto.analysis.fronts.indicators import nondominated
 from pareto.analysis.fronts.where import Where
 from pareto.analysis.naming import cell_name, condition_title
@@ -23,7 +25,10 @@ from pareto.analysis.runs.load import Runs, load
 from pareto.analysis.runs.points import CELL, CONDITION, ROUND, competing, in_every_codec, pooled
 from pareto.analysis.runs.standing import stands
 from pareto.analysis.statistics import significance
+from pareto.analysis.statistics.noise import Floors, floor_of, floors
 from pareto.analysis.statistics.samples import LEAST_VALUES
+from pareto.basics.yaml_file import quantity
+from pareto.remote.link.units import share
 
 HOLDS, FAILS, UNSURE = "holds", "does not hold", "not sure"
 SAME, ABSENT = "the same cell", "not measured here"
@@ -47,24 +52,42 @@ Cells = Annotated[str, AfterValidator(_readable)]
 """A choice of cells: a constraint as of `--where`, in the columns of front.csv."""
 
 
+Share = Annotated[float, quantity(share), Field(gt=0)]
+
+
 class _Said(BaseModel, frozen=True, extra="forbid"):
-    """A statement. source: where it is published, and where it was read. where: of which cells it is said."""
+    """A statement. source: where it is published, and where it was read. where: of which cells it is said. run: the
+    folder's name, where it is said of one of an artefact's runs.
+    """
 
     says: str
-    source: str
+    source: str = ""
     where: Cells = ""
+    run: str = ""
 
 
 class Figure(_Said, frozen=True):
-    """A published figure. column: of front.csv, in its unit."""
+    """A published figure. column: of front.csv, in its unit. sign: how figures here are claimed to compare with it, but
+    for a share of it (`within`); without a sign nothing is claimed.
+    """
 
     where: Cells
     column: Literal["latency_s", "throughput_ips", "sequential_ips", "payload_bytes"]
     value: float
+    sign: Literal["<", "<=", ">", ">=", "~", ""] = Field("", alias="is")
+    within: Share = 0.0
+
+    def verdict(self, low: float, high: float) -> str:
+        """The verdict on the claim that a figure whose interval is this makes; empty where nothing is claimed."""
+        least, most = (self.value + side * self.within * abs(self.value) for side in (-1, 1))
+        least = {"<": -inf, "<=": -inf, ">": nextafter(least, inf)}.get(self.sign, least)
+        most = {">": inf, ">=": inf, "<": nextafter(most, -inf)}.get(self.sign, most)
+        return _verdict(low, high, least, most) if self.sign else ""
 
 
 class Conclusion(_Said, frozen=True):
-    """A published conclusion: the best of `better` beats the best of `than` by so much, in its authors' words.
+    """A published conclusion: the best of `better` beats the best of `than` by so much, in its authors' words; or with
+    `within`, the two differ by no more than this share.
 
     times: by how many times, if that number is judged.
     """
@@ -74,6 +97,7 @@ class Conclusion(_Said, frozen=True):
     by: Literal["latency", "throughput", "pipelining"] = "latency"
     published: str = ""
     times: PositiveFloat | None = None
+    within: Share = 0.0
 
 
 class Unjudged(_Said, frozen=True):
@@ -95,14 +119,26 @@ class Published(BaseModel, frozen=True, extra="forbid"):
     """
 
     title: str
-    link: str
+    link: str = ""
     sweep: str = ""
-    differs: tuple[str, ...]
+    differs: tuple[str, ...] = ()
     missing: str = ""
     conclusions: tuple[Conclusion, ...] = ()
     fronts: tuple[Front, ...] = ()
     figures: tuple[Figure, ...] = ()
     cannot: tuple[Unjudged, ...] = ()
+
+    @property
+    def runs(self) -> list[str]:
+        """The runs that something is said of by name."""
+        said = (*self.conclusions, *self.fronts, *self.figures)
+        return [*dict.fromkeys(each.run for each in said if each.run)]
+
+    def of(self, run: str) -> Published:
+        """The part that is said of a run by its name, or of any."""
+        kinds = {kind: getattr(self, kind) for kind in Beside._fields}
+        kept = {kind: tuple(each for each in said if each.run in ("", run)) for kind, said in kinds.items()}
+        return self.model_copy(update=kept)
 
 
 class Beside(NamedTuple):
@@ -121,26 +157,29 @@ class Beside(NamedTuple):
 
 _OF_CONCLUSIONS = [
     *("says", "source", "published", "condition", "by", "better", "than", "better_value", "than_value"),
-    *("times", "low", "high", "rounds", "wins", "needed", "p_corrected", "verdict"),
+    *("times", "low", "high", "rounds", "wins", "needed", "p_corrected"),
+    *("within", "low_percent", "high_percent", "verdict"),
 ]
 _OF_FRONTS = ["says", "source", "condition", "published", "ours", "both", "unmeasured"]
-_OF_FIGURES = ["says", "source", "condition", "cell", "column", "published", "ours"]
+_OF_FIGURES = ["says", "source", "condition", "cell", "column", "sign", "within", "published"]
+_OF_FIGURES += ["ours", "low", "high", "verdict"]
 
 
 def beside(runs: Runs, published: Published) -> Beside:
     """Set some runs beside what is published. Raises UserError for folders or columns that are not there."""
-    rounds = pooled(in_every_codec(competing(load(runs))))
+    trials = load(runs)
+    rounds, known = pooled(in_every_codec(competing(trials))), floors(trials)
     rows, by_cell = cells(rounds), rounds[stands(rounds)].groupby(CELL, dropna=False, observed=True)
     conclusions = [
         each.model_dump(exclude={"better", "than", "times"}) | row
         for each in published.conclusions
-        for row in _judged(each, rows, by_cell) or [{"condition": "", "verdict": ABSENT}]
+        for row in _judged(each, rows, by_cell, known) or [{"condition": "", "verdict": ABSENT}]
     ]
     fronts = [each.model_dump() | row for each in published.fronts for row in _fronts(each, rows)]
     figures = [
         each.model_dump() | {"published": each.value} | row
         for each in published.figures
-        for row in [*_figures(each, rows)] or [{"condition": "", "cell": "", "ours": np.nan}]
+        for row in [*_figures(each, rows)] or [{"condition": "", "cell": "", "verdict": ABSENT}]
     ]
     return Beside(
         pd.DataFrame(conclusions, columns=_OF_CONCLUSIONS),
@@ -157,7 +196,7 @@ def _conditions(rows: pd.DataFrame, where: str) -> Iterator[tuple[str, pd.DataFr
         yield condition_title(of_condition.iloc[0]), of_condition
 
 
-def _judged(conclusion: Conclusion, rows: pd.DataFrame, by_cell: Any) -> list[dict[str, Any]]:
+def _judged(conclusion: Conclusion, rows: pd.DataFrame, by_cell: Any, floors: Floors) -> list[dict[str, Any]]:
     """A row for each condition that has cells of both sides, corrected for their number."""
     columns, sign = FIGURES[conclusion.by], 1 if conclusion.by == "latency" else -1
     found: list[dict[str, Any]] = []
@@ -183,6 +222,9 @@ def _judged(conclusion: Conclusion, rows: pd.DataFrame, by_cell: Any) -> list[di
         row |= {"rounds": len(differences), "wins": int((sign * differences > 0).sum())}
         if conclusion.times and len(pairs):
             row |= _repeated(conclusion.times, (pairs["than"] / pairs["better"]) ** sign)
+        elif conclusion.within:
+            noise = max(float(floor_of(floors, cell).of([columns[0]])[0]) for cell in (best, other))
+            row |= _alike(conclusion.within, pairs["than"] / pairs["better"], noise)
         else:
             (row["p_value"],) = significance.signed_rank(differences[None, :])
     p_values = significance.holm([row.get("p_value", np.nan) for row in found])
@@ -200,9 +242,26 @@ def _judged(conclusion: Conclusion, rows: pd.DataFrame, by_cell: Any) -> list[di
 def _repeated(published: float, ours: pd.Series) -> dict[str, Any]:
     """The median over rounds of our number of times, its interval, and the verdict on the published one."""
     (low,), (high,) = significance.median_intervals(ours.to_numpy(float)[None, :])
-    least, most = published / CLOSE, published * CLOSE
-    verdict = HOLDS if least <= low and high <= most else FAILS if high < least or most < low else UNSURE
+    verdict = _verdict(low, high, published / CLOSE, published * CLOSE)
     return {"times": ours.median(), "low": low, "high": high, "needed": LEAST_VALUES, "verdict": verdict}
+
+
+def _alike(within: float, ratios: pd.Series, noise: float) -> dict[str, Any]:
+    """The 95 % interval of `than` less `better`, round by round, which holds the noise floor; and the verdict on
+    whether they differ by no more than a share."""
+    percent = 100 * (ratios - 1).to_numpy(float)[None, :]
+    (middle,), ends = significance.medians(percent), significance.median_intervals(percent)
+    low, high = (
+        middle + side * np.hypot(end - middle, Z * np.sqrt(2) * 100 * noise)
+        for (end,), side in zip(ends, (-1, 1), strict=True)
+    )
+    verdict = _verdict(low, high, -100 * within, 100 * within)
+    return {"low_percent": low, "high_percent": high, "needed": LEAST_VALUES, "verdict": verdict}
+
+
+def _verdict(low: float, high: float, least: float, most: float) -> str:
+    """The verdict on whether a figure is within bounds, by its interval, which too few rounds leave NaN."""
+    return HOLDS if least <= low and high <= most else FAILS if high < least or low > most else UNSURE
 
 
 def _fronts(front: Front, rows: pd.DataFrame) -> Iterator[dict[str, Any]]:
@@ -218,7 +277,12 @@ def _fronts(front: Front, rows: pd.DataFrame) -> Iterator[dict[str, Any]]:
 
 
 def _figures(figure: Figure, rows: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    """Yield our figure of each cell that the published one is of."""
+    """Yield our figure of each cell that the published one is of, with its 95 % interval: bytes are what they are, and
+    of rates of single requests none is known."""
+    column = figure.column if figure.column == "payload_bytes" else "unknown"
+    ends = [SPREADS.get(figure.column, column).format(end) for end in ("low", "high")]
     for condition, known in _conditions(rows[rows[figure.column].notna()], figure.where):
         for row in known.to_dict("records"):
-            yield {"condition": condition, "cell": cell_name(row), "ours": row[figure.column]}
+            low, high = (row.get(end, np.nan) for end in ends)
+            ours = {"cell": cell_name(row), "ours": row[figure.column], "low": low, "high": high}
+            yield {"condition": condition, **ours, "verdict": figure.verdict(low, high)}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from rich.console import Group, RenderableType
@@ -16,8 +18,9 @@ from pareto.analysis.comparing.published import ABSENT, FIGURES, PIPELINING, SAM
 from pareto.analysis.naming import ANY_NOTE, backend_name, cell_names, condition_title, count
 from pareto.analysis.runs.points import CONDITION, NONE
 from pareto.analysis.tables.table import UNKNOWN, Column, Table, by_backend, numbers, once, starts, times
+from pareto.analysis.wording import interval
 from pareto.basics import files
-from pareto.remote.link.units import duration
+from pareto.remote.link.units import duration, percent
 
 MOST_ROWS = 24
 """A table with more points than this shows only those that matter."""
@@ -109,11 +112,10 @@ def published_table(published: Published, found: Beside, run: str, command: str)
     """
     parts: list[RenderableType] = [Text(f"{published.title}\n{published.link}\nrun: {run}\n")]
     again = f"{command} run {published.sweep}"
-    for says, rows in found.conclusions.groupby("says", sort=False):
-        parts.append(_listed(str(says), _conclusion(rows, again), "bold", 2, 2))
+    parts += [_listed(says, lines, "bold", 2, 2) for says, lines in verdicts(found, again)]
     for says, rows in found.fronts.groupby("says", sort=False):
         parts.append(_listed(str(says), _front(rows), "bold", 2, 2))
-    if len(rows := found.figures):
+    if len(rows := found.figures[found.figures["sign"] == ""]):
         there, here = (map(_value, rows["column"], rows[of]) for of in ("published", "ours"))
         of = (rows["cell"] + " " + rows["condition"]).str.strip().replace("", UNKNOWN)
         shown = {"published": rows["says"], "there": there, "here": here, "of": of}
@@ -123,15 +125,39 @@ def published_table(published: Published, found: Beside, run: str, command: str)
         parts.append(_listed("cannot be judged here", reasons, "bold", 1, 2))
     lines = [("differs", line) for line in published.differs]
     lines += [("left out", published.missing)] if published.missing else []
-    lines += [("source", source) for source in pd.concat(frame["source"] for frame in found).unique()]
+    sources = filter(None, pd.concat(frame["source"] for frame in found).unique())
+    lines += [("source", source) for source in sources]
     return Group(*parts, _listed("", lines, gap=2))
 
 
-def _conclusion(rows: pd.DataFrame, again: str) -> Iterator[tuple[str, str]]:
-    """Yield what is published of a conclusion, then what each condition says of it.
+def verdicts(found: Beside, again: str) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """Yield each conclusion, and each figure of which something is claimed, with the lines of its verdicts.
 
     again: the command that measures it.
     """
+    claimed = found.figures[found.figures["sign"] != ""]
+    for frame, lines in ((found.conclusions, _conclusion), (claimed, _claim)):
+        for says, rows in frame.groupby("says", sort=False):
+            yield str(says), [*lines(rows, again)]
+
+
+def _claim(rows: pd.DataFrame, again: str) -> Iterator[tuple[str, str]]:
+    for row in rows.to_dict("records"):
+        if row["verdict"] == ABSENT:
+            yield ABSENT, again
+            continue
+        say = partial(_value, row["column"])
+        sure = interval(row["low"], row["high"], say) if row["low"] != row["high"] else ""
+        claimed = f"claimed {row['sign']} {say(row['published'])}{_within(row)}"
+        yield row["verdict"], f"{row['condition']}: {row['cell']} {say(row['ours'])}{sure}; {claimed}"
+
+
+def _within(row: Mapping[Hashable, Any]) -> str:
+    return f" within {percent(row['within'])}" if row["within"] else ""
+
+
+def _conclusion(rows: pd.DataFrame, again: str) -> Iterator[tuple[str, str]]:
+    """Yield what is published of a conclusion, then what each condition says of it."""
     if published := rows.iloc[0]["published"]:
         yield "published", published
     for row in rows.to_dict("records"):
@@ -152,6 +178,9 @@ def _conclusion(rows: pd.DataFrame, again: str) -> Iterator[tuple[str, str]]:
                 text += f"; 95 % interval {row['low']:.2f} to {row['high']:.2f} times as good"
             if row["verdict"] == UNSURE and row["rounds"] < row["needed"]:
                 text += f" (it takes {row['needed']:.0f})"
+            if row["within"]:
+                sure = interval(row["low_percent"], row["high_percent"], "{:+.1f} %".format)
+                text += f"{sure}; claimed alike{_within(row)}"
         yield row["verdict"], f"{row['condition']}: {text}"
 
 

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import typer
 
-from pareto import COMMAND, PROFILES, __version__
+from pareto import COMMAND, PROFILES, RESULTS, __version__
 from pareto.basics.escaping import say, terminal
 from pareto.commands import advise, backend, compare, hosts, report, runs
 from pareto.commands import help as cli_help
@@ -85,6 +85,19 @@ def run(
     from pareto.commands.run import run as run_sweep
 
     raise typer.Exit(run_sweep(wanted, out, folder, dry_run=dry_run, began=BEGAN, figures=figures))
+
+
+@command(cli_help.CONCLUDE, "artifact results/example --claims results/example/claims.yaml")
+def artifact(
+    runs: list[Path] = argument("RUN", "Folders of runs.", ..., cli_help.runs),
+    claims: Path = option(..., "What the paper claims of them: a file as of `compare`.", kind="FILE"),
+    out: Path = cli_help.out("A new folder, or a zip.  [results/artifact]", RESULTS / "artifact"),
+) -> None:
+    """Make one folder or zip of a paper's runs, with the source, sweeps, claims and verdicts, for its evaluation."""
+    from pareto.basics.console import console
+    from pareto.commands.artifact import make
+
+    make(screen := console(), report.run_folders(screen, runs, RESULTS), claims, out)
 
 
 @command(

@@ -63,16 +63,13 @@ def compare(
     (before,) = run_folders(screen, [first], RESULTS)
     if is_published:
         from pareto.analysis.comparing.published import beside
-        from pareto.analysis.naming import SIMULATED
-        from pareto.analysis.runs.manifest import manifest
         from pareto.analysis.tables.compare import published_table, write
 
         published = read(second)
+        if (own := before.resolve().name) in published.runs:
+            published = published.of(own)
         found = beside([before], published)
-        name = (
-            f"{before} (simulated: nothing was measured)" if manifest(before).get(SIMULATED) else str(before)
-        )
-        screen.print(published_table(published, found, name, COMMAND))
+        screen.print(published_table(published, found, named(before), COMMAND))
         folder = out / f"compare-{before.resolve().name}-{second.stem}"
         with written_into(folder):
             files(screen, write(found, folder))
@@ -136,6 +133,14 @@ def _judged(screen: Console, limit: str, beyond: pd.DataFrame, every: pd.DataFra
     unknown = f"; at {few} of {len(every)} points rounds are too few to be sure of anything" if few else ""
     screen.print(f"--fail-if {limit}: surely so at no point{unknown}", soft_wrap=True)
     return 0
+
+
+def named(run: Path) -> str:
+    """A run's folder, and that nothing was measured where it is simulated."""
+    from pareto.analysis.naming import SIMULATED
+    from pareto.analysis.runs.manifest import manifest
+
+    return f"{run}{' (simulated: nothing was measured)' if manifest(run).get(SIMULATED) else ''}"
 
 
 def read(path: Path) -> Published:

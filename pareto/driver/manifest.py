@@ -165,7 +165,7 @@ def _testbed_hosts(sweep: Sweep) -> dict[str, Any] | None:
 
 def resume_command(folder: Path, sweep: Sweep) -> str:
     """The command that goes on with a run, with the options that `resumed_sweep` wants the user to repeat."""
-    words = [word for name, value in _elsewhere(sweep).items() for word in (OPTIONS[name].typed, value)]
+    words = [word for name, value in elsewhere(sweep).items() for word in (OPTIONS[name].typed, value)]
     return " ".join([f"{COMMAND} --resume", *map(shlex.quote, (str(folder), *words))])
 
 
@@ -174,8 +174,8 @@ def resumed_sweep(folder: Path, options: Mapping[str, Any]) -> Sweep:
     option that is another than the run's, and for something outside of the folder that the folder alone names."""
     source = str(folder / MANIFEST)
     recorded = parse_sweep(read_manifest(folder)["sweep"], source)
-    elsewhere = _elsewhere(recorded)
-    if missing := [name for name in elsewhere if name not in options]:
+    outside = elsewhere(recorded)
+    if missing := [name for name in outside if name not in options]:
         which = " and ".join(OPTIONS[name].typed for name in missing)
         raise UserError(
             f"{folder} names files or hosts, and what a folder names is neither run nor read: give {which} again, "
@@ -197,7 +197,7 @@ def resumed_sweep(folder: Path, options: Mapping[str, Any]) -> Sweep:
                 f"{folder} was made with other settings: {name} was {_shown(then)}, not {_shown(now)}; "
                 "leave the option out, or start a new run"
             )
-    taken = [name for name in options if name in (*ENDING, *elsewhere)]
+    taken = [name for name in options if name in (*ENDING, *outside)]
     whole = recorded.model_copy(update={OPTIONS[name].field: _value(wanted, name) for name in taken})
     try:
         return check_sweep(whole)
@@ -212,7 +212,7 @@ def _value(sweep: Sweep, name: str) -> Any:
     return getattr(sweep, OPTIONS[name].field)
 
 
-def _elsewhere(sweep: Sweep) -> dict[str, str]:
+def elsewhere(sweep: Sweep) -> dict[str, str]:
     """The options whose values name files that are run or read, or hosts; and these values."""
     values = {name: _value(sweep, name) for name in _OUTSIDE}
     return {name: _shown(value) for name, value in values.items() if _OUTSIDE[name](value)}

@@ -347,16 +347,18 @@ OF_LINKS = ("hosts", "tolerance", "rtt_tolerance", "rtt_floor", "shape_at")
 
 def command(sweep: Mapping[str, Any]) -> str:
     """`./pareto.sh --model mobilenet_v2 --netem wifi`: a manifest's `sweep` as one line for a shell; no defaults."""
-    return " ".join(map(shlex.quote, ["./pareto.sh", *_words(sweep)]))
+    words = (word for option, value in chosen(sweep) for word in option.words(value))
+    return " ".join(map(shlex.quote, ["./pareto.sh", *words]))
 
 
-def _words(sweep: Mapping[str, Any]) -> Iterator[str]:
+def chosen(sweep: Mapping[str, Any]) -> Iterator[tuple[Option, Any]]:
+    """Yield the options of a manifest's `sweep` that do not have their defaults, with their values."""
     for field, option in FIELDS.items():
         default = list(option.default) if isinstance(option.default, tuple) else option.default
         if field == "trials" and sweep.get("quick") and not sweep.get("until"):
             default = QUICK_TRIALS
         if (value := sweep.get(field, default)) != default:
-            yield from option.words(value)
+            yield option, value
 
 
 def testbed_name(option: str) -> str:

@@ -105,6 +105,7 @@ def test_the_wheel_has_what_a_clone_has_and_one_name(wheel: Path) -> None:
     assert moved - names == set()
     assert {f"pareto/data/requirements-{kind}.txt" for kind in ("worker", "onnx")} <= names
     assert "pareto/data/results/README.md" in names, "what the columns mean"
+    assert "pareto/data/CITATION.cff" in names, "for artefacts"
     tops = {name.partition("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"pareto"}
 

@@ -23,7 +23,7 @@ from tests import REPOSITORY
 from tests.program import Ended, command, refused, well
 
 COMMANDS = (
-    *("run", "report", "compare", "advise", "partitions", "netem list", "doctor", "serve"),
+    *("run", "report", "compare", "advise", "artifact", "partitions", "netem list", "doctor", "serve"),
     *("hosts add", "hosts list", "hosts setup", "fleet join"),
 )
 TINY = "from torch import nn\n\ndef build():\n    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())\n"

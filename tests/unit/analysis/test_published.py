@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.analysis.comparing.published import ABSENT, FAILS, HOLDS, SAME, UNSURE, Published, beside
+from pareto.analysis.comparing.published import ABSENT, FAILS, HOLDS, SAME, UNSURE, Figure, Published, beside
 from pareto.analysis.tables.compare import published_table
 from pareto.commands.compare import read
 from pareto.sweep.checked_sweep import requested_sweep
@@ -131,6 +131,105 @@ def test_what_cannot_be_judged_is_told_with_its_reason(tmp_path: Path) -> None:
     for each in read(REPOSITORY / published).cannot:
         assert f"{each.says}: {each.because}" in " ".join(done.out.split())
         assert each.because in path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("rounds", "within", "verdict"),
+    [(6, "30%", HOLDS), (6, "1%", FAILS), (6, "19%", UNSURE), (3, "50%", UNSURE)],
+)
+def test_what_is_alike_differs_by_no_more_than_a_share(
+    tmp_path: Path, rounds: int, within: str, verdict: str
+) -> None:
+    """By the interval of the difference, not by medians: rpc takes 18 to 20 % longer at this point."""
+    said = paper(**SIDES, where="point == 4", within=within)
+    found = beside([write(tmp_path / "run", trials(rounds=rounds, noise=0.01))], said)
+    (row,) = found.conclusions.to_dict("records")
+    assert row["verdict"] == verdict
+
+
+def test_the_noise_floor_widens_what_is_alike(tmp_path: Path) -> None:
+    rows = trials(rounds=6, noise=0.01)
+    for row in rows:  # two names of one treatment, where nothing crosses, are 20 % apart
+        if not row["payload_bytes"] and row["backend"] == "rpc":
+            row["latency_s"] *= 1.2
+    said = paper(**SIDES, where="point == 4", within="30%")
+    plain, noisy = (
+        beside([write(tmp_path / name, each)], said).conclusions.iloc[0]
+        for name, each in (("a", trials(rounds=6, noise=0.01)), ("b", rows))
+    )
+    assert noisy["high_percent"] > plain["high_percent"] + 10
+    assert (plain["verdict"], noisy["verdict"]) == (HOLDS, UNSURE)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "sign", "times", "within", "verdict"),
+    [
+        (6, "<", 1.3, 0, HOLDS),
+        (6, "<=", 0.7, 0, FAILS),
+        (6, "<", 1.0, 0, UNSURE),
+        (3, "<", 1.3, 0, UNSURE),
+        (6, ">", 0.7, 0, HOLDS),
+        (6, ">=", 1.3, 0, FAILS),
+        (6, ">", 1.3, 0.5, HOLDS),
+        (6, "~", 1.0, 0.2, HOLDS),
+        (6, "~", 1.3, 0.1, FAILS),
+        (6, "~", 1.0, 0.001, UNSURE),
+        (6, "", 9.0, 0, ""),
+    ],
+)
+def test_a_figure_is_judged_by_its_interval(
+    tmp_path: Path, rounds: int, sign: str, times: float, within: float, verdict: str
+) -> None:
+    run = write(tmp_path / "run", trials(rounds=rounds, noise=0.01))
+    cell = {"says": "f", "where": "backend == tcp and point == 4", "column": "latency_s"}
+    (ours,) = beside(
+        [run], paper(**SIDES).model_copy(update={"figures": (Figure(**cell, value=1),)})
+    ).figures["ours"]
+    claim = Figure(**cell, value=ours * times, **{"is": sign}, **({"within": within} if within else {}))
+    (row,) = beside([run], paper(**SIDES).model_copy(update={"figures": (claim,)})).figures.to_dict("records")
+    assert row["verdict"] == verdict
+
+
+def test_bytes_are_exact(tmp_path: Path) -> None:
+    run = write(tmp_path / "run", trials(rounds=1))
+    cell = {
+        "says": "f",
+        "where": "backend == tcp and point == 4",
+        "column": "payload_bytes",
+        "value": 294 * 1024,
+    }
+    signs = {"<": FAILS, "<=": HOLDS, ">": FAILS, ">=": HOLDS, "~": HOLDS}
+    figures = tuple(Figure(**cell, **{"is": sign}) for sign in signs)
+    found = beside([run], paper(**SIDES).model_copy(update={"figures": figures}))
+    assert dict(zip(found.figures["sign"], found.figures["verdict"], strict=True)) == signs
+
+
+def test_a_rate_of_single_requests_has_no_interval_to_judge_by(tmp_path: Path) -> None:
+    run = write(tmp_path / "run", trials(rounds=6, sequential_ips=5.0))
+    cell = {"says": "f", "where": "backend == tcp and point == 4", "column": "sequential_ips", "value": 1}
+    claim = Figure(**cell, **{"is": ">"})  # type: ignore[arg-type]
+    (row,) = beside([run], paper(**SIDES).model_copy(update={"figures": (claim,)})).figures.to_dict("records")
+    assert (row["ours"], row["verdict"]) == (5.0, UNSURE)
+
+
+def test_claims_on_a_run_by_its_name(tmp_path: Path) -> None:
+    """Beside a run whose name the file has, what it says of others is left out; another run gets all of it."""
+    said = "title: t\nconclusions:\n"
+    for run in ("one", "two"):
+        said += f"  - {{says: of {run}, run: {run}, where: point == 4, better: backend == tcp, than: backend == rpc}}\n"
+    (tmp_path / "claims.yaml").write_text(said)
+    shown = {}
+    for name in ("one", "three"):
+        run = write(tmp_path / name, trials(rounds=6, noise=0.01))
+        shown[name] = well("compare", str(run), str(tmp_path / "claims.yaml"), "--out", str(tmp_path)).out
+    assert ("of one" in shown["one"], "of two" in shown["one"]) == (True, False)
+    assert ("of one" in shown["three"], "of two" in shown["three"]) == (True, True)
+
+
+def test_the_examples_claims(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
+    done = well("compare", str(EXAMPLE), str(EXAMPLE / "claims.yaml"), "--out", str(tmp_path))
+    lines = [line.rstrip() for line in done.out.splitlines() if str(tmp_path) not in line]
+    assert "\n".join(lines).replace(str(REPOSITORY), "HERE") == snapshot
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
