@@ -16,16 +16,16 @@ from pathlib import Path
 from tests import REPOSITORY
 
 LAYERS = {
-    "pareto.protocol": 1_441,
+    "pareto.protocol": 1_447,
     "pareto.basics": 720,
     "pareto.partitions": 5_210,
-    "pareto.remote": 11_545,
+    "pareto.remote": 11_690,
     "pareto.hosts": 6_185,
-    "pareto.analysis.schema": 295,
+    "pareto.analysis.schema": 297,
     "pareto.sweep": 2_648,
     "pareto.analysis": 14_874,
     "pareto.models": 1_200,
-    "pareto.trial": 2_553,
+    "pareto.trial": 2_602,
     "pareto.testing": 456,
     "pareto.predict": 1_590,
     "pareto.simulated": 880,
