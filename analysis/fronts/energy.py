@@ -5,15 +5,16 @@ The active energy is what they drew above their idle power, which a server that 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from pareto.analysis.runs.manifest import sessions, within
+from pareto.analysis.runs.manifest import section, sessions, within
 from pareto.analysis.runs.points import TRIAL, hosts
 from pareto.analysis.statistics.samples import Floats
+from pareto.basics.escaping import short
 
 EDGE, MIDDLE, SERVER = DEVICES = "edge", "middle", "server"
 WHOLE, ACTIVE = "energy_j", "active_energy_j"
@@ -78,11 +79,12 @@ def _used(device: str, cells: pd.DataFrame) -> pd.Series:
 
 
 def note(rows: pd.DataFrame, manifest: Mapping[str, Any]) -> str:
-    """A sentence to judge the energies of some rows of the front by: whose they are and what they hold."""
+    """Sentences to judge the energies of some rows of the front by: whose they are, and what they hold."""
     devices = str(rows["energy_of"].iloc[0])
     between = hosts(str(rows["point"].iloc[0]))[1:-1]
+    roles = [role for part in devices.split(" + ") for role in (between if part == MIDDLE else (part,))]
     idle = []
-    for role in (role for part in devices.split(" + ") for role in (between if part == MIDDLE else (part,))):
+    for role in roles:
         powers = (within(session, "hosts", role, "idle_power_w") for session in sessions(manifest))
         watts = sorted({f"{power:.3g}" for power in powers if isinstance(power, int | float)}, key=float)
         idle += [f"{role} {'–'.join([*watts[:1], *watts[1:][-1:]])} W"] if watts else []  # noqa: RUF001
@@ -91,4 +93,21 @@ def note(rows: pd.DataFrame, manifest: Mapping[str, Any]) -> str:
     text += f" ({', '.join(idle)})" if idle else ""
     unused = [each for each in (MIDDLE, SERVER) if each in devices and rows[f"{each}_s"].isna().any()]
     share = f"; the {' and the '.join(unused)}'s share is 0 J where no tensors reach it" if unused else ""
-    return f"{text}{share}."
+    out = (f" Not in it, {each}." for each in left_out([manifest]) if each.partition(":")[0] in roles)
+    return f"{text}{share}.{''.join(out)}"
+
+
+def left_out(manifests: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Lines on what sensors of energy do not see: `edge: vcgencmd pmic_read_adc: USB devices, ...`."""
+    every = [session for manifest in manifests for session in sessions(manifest)]
+    hosts_of = (item for each in every for item in section(each, "hosts").items())
+    told = (short(f"{role}: {out}", 1000) for role, of in hosts_of if (out := of.get("energy_leaves_out")))
+    return [*dict.fromkeys(told)]
+
+
+def sentences(stages: pd.DataFrame, manifests: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield what no sensor of energy sees, and of how many stages the energy is missing or doubted, by the first."""
+    yield from (f"not in the energy of the {each}" for each in left_out(manifests))
+    for kind in ("none", "doubtful"):
+        if own := [each for each in stages["energy_doubt"].astype("str") if each.startswith(kind)]:
+            yield f"energy of {len(own)} of {len(stages)} stages: {short(own[0])}; stages.csv has each"

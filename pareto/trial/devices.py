@@ -19,8 +19,8 @@ from pareto.hosts.testbed import Testbed
 from pareto.protocol import host_messages
 from pareto.protocol.jsonlines import plain
 from pareto.protocol.messages import Facts, R, Request, Window
-from pareto.protocol.trial_messages import Usage
 from pareto.remote.worker.sensors.throttled import NOW, SINCE_BOOT, SPOILING, throttled_words
+from pareto.trial.result import HostReport
 
 START_TIMEOUT_S = 60.0
 IDLE_S = 3.0
@@ -29,8 +29,8 @@ _ENERGY = frozenset(("energy_j", "power_w"))
 """Figures that hosts on one machine, or with one GPU, cannot tell apart."""
 _LEAST_INSIDE = 3
 """With fewer samples inside a window, what is interpolated at its ends would be most of the result."""
-_SPARE = 1.25
-"""A phase may be over so much sooner than foreseen, and still be as long as a meter must be read."""
+_SPARE, _MOST_S = 1.25, 5.0
+"""A phase may be over so much sooner than foreseen and still be long enough for a meter; longer none is for it."""
 APART = 0.2
 """A counter of energy that is so far from what the power adds up to is doubted."""
 
@@ -72,21 +72,25 @@ class Devices:
             if not _ENERGY.isdisjoint(self._sensors[role]):
                 self._meters[role] = sensors
                 enough_s = (_LEAST_INSIDE + 1) * self._interval_s  # one may be late
-                self.least_window_s = max(self.least_window_s, _SPARE * sensors.least_window_s, enough_s)
+                needed_s = [self.least_window_s, enough_s, _SPARE * sensors.least_window_s]
+                self.least_window_s = max(each for each in needed_s if each <= max(_MOST_S, enough_s))
 
     def close(self) -> None:
         self._sessions.close()
 
     def facts(self) -> dict[str, dict[str, Any]]:
-        """By role, the sensor that each figure is from, the power in watts while nothing is computed, and what the
-        sensors of energy leave out."""
-        idle = dict.fromkeys(self._meters, host_messages.MeasureIdle(IDLE_S))
+        """By role, the sensor that each figure is from, the power in watts while nothing is computed, and what sensors
+        of energy leave out and for how long they must be read."""
+        quick = [role for role, meter in self._meters.items() if meter.least_window_s <= IDLE_S]
+        idle = dict.fromkeys(quick, host_messages.MeasureIdle(IDLE_S))
         self.idle_power_w = self._sessions.ask_all(idle, START_TIMEOUT_S)
-        return {
+        found: dict[str, dict[str, Any]] = {
             role: {"sensors": sensors, "idle_power_w": self.idle_power_w.get(role)}
-            | ({"energy_leaves_out": meter.leaves_out} if (meter := self._meters.get(role)) else {})
             for role, sensors in self._sensors.items()
         }
+        for role, meter in self._meters.items():
+            found[role] |= {"energy_leaves_out": meter.leaves_out, "energy_least_s": meter.least_window_s}
+        return found
 
     def meter(self, role: str) -> tuple[str, float]:
         """The source of a host's energy, and the seconds that it must be read at the least; empty without a sensor."""
@@ -121,15 +125,9 @@ class Devices:
         return not ((self._testbed.is_local or role in self._sharing) and field in _ENERGY)
 
 
-def columns(
-    series: Series | None,
-    usage: Usage,
-    idle_power_w: float | None,
-    batch_size: int,
-    least_window_s: float = 0.0,
-) -> dict[str, Any]:
-    """A host's columns of stages.csv, and with its role before them of trials.csv, from its samples and its usage.
-    least_window_s: over less time there is no energy."""
+def columns(series: Series | None, host: HostReport, batch_size: int) -> dict[str, Any]:
+    """A host's columns of stages.csv, and with its role before them of trials.csv, from its samples and its report."""
+    usage, idle_power_w = host.usage, host.idle_power_w
     row: dict[str, Any] = {"peak_rss_bytes": usage.peak_rss_bytes, "gpu_s": usage.gpu_s}
     window = usage.trial_window
     if series is None or window is None:
@@ -144,7 +142,7 @@ def columns(
     if steady is not None and requests:
         row["core_percent"] = _core_percent(series, steady)
         images = requests * batch_size
-        is_enough = steady[1] - steady[0] >= least_window_s
+        is_enough = steady[1] - steady[0] >= host.meter[1]
         row["energy_j"] = whole_j = energy_per_image(series, steady, images) if is_enough else None
         if whole_j is not None and idle_power_w is not None:
             row["active_energy_j"] = whole_j - idle_power_w * (steady[1] - steady[0]) / images
@@ -206,11 +204,10 @@ def energy_per_image(series: Series, window: Window, images: int) -> float | Non
     return None if energy_j is None or images < 1 else energy_j / images
 
 
-def energy_standing(
-    series: Series | None, window: Window | None, source: str, least_window_s: float
-) -> dict[str, Any]:
-    """`energy_source`; `energy_ratio`, a counter's energy over what the power beside it adds up to; and why there is no
-    energy over the window, or why to doubt it: `energy_doubt`. Nothing without a sensor, samples and a window."""
+def energy_standing(series: Series | None, host: HostReport) -> dict[str, Any]:
+    """`energy_source`; `energy_ratio`, a counter's energy over what the power beside it adds up to; and why a trial has
+    no energy, or why to doubt it: `energy_doubt`. Nothing without a sensor, samples and a throughput phase."""
+    (source, least_window_s), window = host.meter, host.usage.throughput_window
     if not source or series is None or window is None:
         return {}
     lasted_s, doubt = window[1] - window[0], ""

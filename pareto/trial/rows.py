@@ -20,7 +20,7 @@ from pareto.sweep.options import OTHERS, SLOWED
 from pareto.trial import devices, faults
 from pareto.trial.faults import Fault, Probes, Samples, as_probed, loaded_rate_bps, output_faults, verdict
 from pareto.trial.load_figures import load_columns
-from pareto.trial.result import HostReport, TrialResult
+from pareto.trial.result import TrialResult
 from pareto.trial.store import Row
 
 FULL, REACHED = 90.0, 0.9
@@ -37,7 +37,7 @@ def stage_rows(
     kept = ("peak_rss_bytes", *shares, "temperature_c", "throttled", "energy_j", "active_energy_j")
     for position, (role, compute_s) in enumerate(result.compute_s.items()):
         host, crossing = result.hosts[role], crossings[position] if position < len(crossings) else None
-        sensed = _sensed(host, samples.get(role), cell)
+        sensed = devices.columns(samples.get(role), host, cell.batch_size)
         out_s, back_s = crossing.occupied_s if crossing else (None, None)
         utilization, bubble_s = host.utilization
         yield {
@@ -60,7 +60,7 @@ def stage_rows(
             **result.codecs.stage_columns(role, sends=crossing is not None),
             "engine_s": host.engine_s,
             **{name: sensed.get(name) for name in kept},
-            **devices.energy_standing(samples.get(role), host.usage.throughput_window, *host.meter),
+            **devices.energy_standing(samples.get(role), host),
         }
 
 
@@ -84,7 +84,9 @@ def trial_row(
     samples = samples or {}
     crossings = result.crossed(crossings)
     server = result.hosts.get(SERVER)
-    loads = {role: _sensed(host, samples.get(role), cell) for role, host in result.hosts.items()}
+    loads = {
+        role: devices.columns(samples.get(role), host, cell.batch_size) for role, host in result.hosts.items()
+    }
     bound_s = bounds.latency_s(result.work_s, crossings)
     bound_ips, bound_by = bounds.throughput_ips(cell.batch_size, result.best_s, crossings)
     probed = as_probed(crossings, probes)
@@ -139,10 +141,6 @@ def trial_row(
         "strangers_percent": result.strangers_percent,
         "full_cores": _full_cores(loads, report.throughput_ips / bound_ips),
     }
-
-
-def _sensed(host: HostReport, series: devices.Series | None, cell: Cell) -> Row:
-    return devices.columns(series, host.usage, host.idle_power_w, cell.batch_size, host.meter[1])
 
 
 def link_row(profile: Profile, reading: probe.Reading, span: probe.Span) -> Row:

@@ -19,6 +19,7 @@ from pareto.protocol.trial_messages import Usage
 from pareto.remote.worker.sensors.throttled import throttled_words
 from pareto.trial import devices
 from pareto.trial.devices import Devices
+from pareto.trial.result import HostReport
 from tests import REPOSITORY
 from tests.unit.far_end import HOSTS, FarEnd, StandIn, bed_of
 from tests.unit.reported import facts
@@ -56,8 +57,8 @@ def usage(**changes: Any) -> Usage:
 
 
 def columns(series: devices.Series | None, images: int = 1, **changes: Any) -> dict[str, Any]:
-    idle_power_w, least_window_s = changes.pop("idle_power_w", None), changes.pop("least_window_s", 0.0)
-    return devices.columns(series, usage(**changes), idle_power_w, images, least_window_s)
+    of_host = {"idle_power_w": changes.pop("idle_power_w", None), "meter": ("", changes.pop("least_s", 0.0))}
+    return devices.columns(series, HostReport(usage(**changes), **of_host), images)
 
 
 def test_a_trials_columns() -> None:
@@ -81,7 +82,7 @@ def test_the_active_energy_is_what_is_above_idle() -> None:
 
 
 def test_a_meter_that_was_not_read_for_long_enough_has_no_energy() -> None:
-    made = [columns(SERIES, idle_power_w=1.0, least_window_s=least_s) for least_s in (3.0, 3.1)]
+    made = [columns(SERIES, idle_power_w=1.0, least_s=least_s) for least_s in (3.0, 3.1)]
     assert made[0]["energy_j"] is not None
     assert made[1]["energy_j"] is None and "active_energy_j" not in made[1]
 
@@ -196,13 +197,15 @@ STANDING: dict[str, tuple[dict[str, list[float | None]], float, float | None, st
 @pytest.mark.parametrize(("more", "least_s", "ratio", "doubt"), STANDING.values(), ids=STANDING)
 def test_how_far_an_energy_can_be_trusted(more: Any, least_s: float, ratio: Any, doubt: str) -> None:
     samples = series(**{"energy_j": [*ENERGY], **more})
-    assert devices.energy_standing(samples, (0.5, 3.5), "a meter", least_s) == {
+    host = HostReport(usage(throughput_window=(0.5, 3.5)), meter=("a meter", least_s))
+    assert devices.energy_standing(samples, host) == {
         "energy_source": "a meter",
         "energy_ratio": ratio and pytest.approx(ratio),
         "energy_doubt": doubt,
     }
-    for nothing in ((samples, (0.5, 3.5), ""), (None, (0.5, 3.5), "a meter"), (samples, None, "a meter")):
-        assert devices.energy_standing(*nothing, least_s) == {}
+    without = replace(host, meter=("", 0.0)), replace(host, usage=usage(throughput_window=None))
+    for nothing in ((None, host), *((samples, each) for each in without)):
+        assert devices.energy_standing(*nothing) == {}
 
 
 BUSY = series(busy_s=[0.0, 0.5, 1.5, 1.5, 1.5, 2.5])

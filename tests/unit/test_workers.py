@@ -200,6 +200,7 @@ def test_a_monitor_watches_each_worker_unless_nothing_is_sampled(bed: Testbed, e
                 "sensors": {"energy_j": "powercap"},
                 "idle_power_w": WATTS[role],
                 "energy_leaves_out": "",
+                "energy_least_s": 0.1,
             }
             assert workers.facts()[role] == {**vars(facts(PIDS[role])), **sensed}
         assert workers.samples() == dict.fromkeys(HOSTS, SERIES)
@@ -215,7 +216,7 @@ def test_a_monitor_watches_each_worker_unless_nothing_is_sampled(bed: Testbed, e
     ("sample_s", "least_window_s", "asked_s", "lasts_s"),
     [
         (None, 1.0, 0.3, 0.3), (0.2, 0.1, 0.3, 0.8), (0.2, 1.0, 0.3, 1.25), (0.05, 0.1, 0.3, 0.3),
-        (0.2, 1.0, 2.0, 2.0),
+        (0.2, 50.0, 0.3, 0.8), (0.2, 1.0, 2.0, 2.0),
     ],
 )  # fmt: skip
 def test_a_throughput_phase_is_as_long_as_the_energy_sensors_need(

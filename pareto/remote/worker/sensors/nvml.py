@@ -80,6 +80,6 @@ def gpu(uuid: str, nvml: Any) -> list[Gauge | Meter]:
     with suppress(nvml.NVMLError):
         if seen := re.search("[AH]100", str(nvml.nvmlDeviceGetName(handle))):
             out += f" (and an {seen[0]}'s sensor sees a quarter of the time: arXiv 2312.02741)"
-    how = f"{name} {'energy counter' if energy else 'power, integrated'}"
-    meters = [Meter(how, energy, power, least_window_s=LEAST_WINDOW_S, leaves_out=out)]
-    return [*gauges.values(), *(meters if energy or power else ())]
+    name += " energy counter" if energy else " power, integrated"
+    meter = Meter(name, energy, power, least_window_s=LEAST_WINDOW_S, leaves_out=out)
+    return [*gauges.values(), *[meter] * bool(energy or power)]

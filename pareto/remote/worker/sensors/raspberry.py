@@ -45,10 +45,9 @@ def rails() -> Meter | None:
     def read_w() -> float | None:
         return parse_rails_w(_vcgencmd("pmic_read_adc"))
 
-    if read_w() is None:
-        return None
     out = "USB devices, HATs and the regulators' losses (at the wall about 1.145 times as much, and 0.59 W)"
-    return Meter("vcgencmd pmic_read_adc", read_power_w=read_w, leaves_out=out)
+    meter = Meter("vcgencmd pmic_read_adc", read_power_w=read_w, leaves_out=out)
+    return None if read_w() is None else meter
 
 
 def _vcgencmd(command: str) -> str:

@@ -8,7 +8,7 @@ from functools import reduce
 from operator import or_
 from pathlib import Path
 
-from pareto.remote.worker.sensors.energy import Gauge, answering, integer
+from pareto.remote.worker.sensors.energy import Gauge, answering, integer, text
 
 FIELD = "throttled"
 _WORDS = (
@@ -36,20 +36,19 @@ def of_nvml(reasons: int) -> int:
 
 def processor(sysfs: Path) -> Gauge | None:
     """The gauge of x86 thermal limits: whether a package's or core's count of them has risen since the last reading."""
-    files: dict[tuple[int | None, ...], Path] = {}
+    of_core: dict[tuple[str | None, ...], Path] = {}
     for cpu in sorted((sysfs / "sys/devices/system/cpu").glob("cpu[0-9]*")):
-        package, core = (integer(cpu / "topology" / of) for of in ("physical_package_id", "core_id"))
-        for of, key in (("package", (package,)), ("core", (package, core))):
-            files.setdefault(key, cpu / f"thermal_throttle/{of}_throttle_count")
-    there = [file for file in files.values() if integer(file) is not None]
-    last: float | None = None
+        core = (text(cpu / "topology" / of) for of in ("physical_package_id", "core_id"))
+        of_core.setdefault(tuple(core), cpu / "thermal_throttle")
+    files = [file for folder in of_core.values() for file in folder.glob("*_throttle_count")]
+    last: int | None = None
 
     def read() -> int | None:
         nonlocal last
-        counts = [integer(file) for file in there]
-        if not counts or None in counts:
+        counts = [count for count in map(integer, files) if count is not None]
+        if not files or len(counts) < len(files):
             return None
-        before, last = last, sum(count or 0 for count in counts)
+        before, last = last, sum(counts)
         return _CPU_HOT if before is not None and last > before else 0
 
     return answering(Gauge(FIELD, "thermal_throttle", read))
