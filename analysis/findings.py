@@ -279,7 +279,7 @@ def find(
             *known.notes,
             *remarks,
             *energy.sentences(stages, manifests),
-            *crossing.unknown(front),
+            *([crossing.UNKNOWN] if crossing.lacks(front) else ()),
             *tail_sentences(slowest),
             *allocators(trials, manifests),
             *sentences(trials),

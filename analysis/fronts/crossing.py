@@ -17,6 +17,10 @@ from pareto.analysis.statistics.significance import median_intervals, medians, p
 
 COLUMNS = [f"crossing_{end}j_per_byte" for end in ("", "low_", "high_")]
 _OF_COMPUTING = ["edge_active_energy_j", "edge_s", "decode_s"]
+UNKNOWN = (
+    "it is not known what a byte that crosses costs the edge: that needs its idle power, and the energy of the whole "
+    "model on it in the same rounds"
+)
 _NEEDED = [*CELL, *ROUND, "status", STANDS_FOR, *_OF_COMPUTING, "wire_bytes", "payload_bytes"]
 
 
@@ -40,8 +44,6 @@ def with_crossing(front: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
     return front.assign(**dict.fromkeys(COLUMNS, np.nan)) if found.empty else front.merge(found, "left", CELL)
 
 
-def unknown(front: pd.DataFrame) -> list[str]:
-    """A line on why no point has `COLUMNS`, where the edge's energy is known."""
-    lacks = front["edge_energy_j"].notna().any() and front[COLUMNS[0]].isna().all()
-    needs = "its idle power, and the energy of the whole model on it in the same rounds"
-    return [f"it is not known what a byte that crosses costs the edge: that needs {needs}"] * bool(lacks)
+def lacks(front: pd.DataFrame) -> bool:
+    """Whether no point has `COLUMNS` though the edge's energy is known."""
+    return bool(front["edge_energy_j"].notna().any() and front[COLUMNS[0]].isna().all())

@@ -79,12 +79,11 @@ def _used(device: str, cells: pd.DataFrame) -> pd.Series:
 
 
 def note(rows: pd.DataFrame, manifest: Mapping[str, Any]) -> str:
-    """Sentences to judge the energies of some rows of the front by: whose they are, and what they hold."""
+    """A sentence to judge the energies of some rows of the front by: whose they are and what they hold."""
     devices = str(rows["energy_of"].iloc[0])
     between = hosts(str(rows["point"].iloc[0]))[1:-1]
-    roles = [role for part in devices.split(" + ") for role in (between if part == MIDDLE else (part,))]
     idle = []
-    for role in roles:
+    for role in (role for part in devices.split(" + ") for role in (between if part == MIDDLE else (part,))):
         powers = (within(session, "hosts", role, "idle_power_w") for session in sessions(manifest))
         watts = sorted({f"{power:.3g}" for power in powers if isinstance(power, int | float)}, key=float)
         idle += [f"{role} {'–'.join([*watts[:1], *watts[1:][-1:]])} W"] if watts else []  # noqa: RUF001
@@ -93,21 +92,15 @@ def note(rows: pd.DataFrame, manifest: Mapping[str, Any]) -> str:
     text += f" ({', '.join(idle)})" if idle else ""
     unused = [each for each in (MIDDLE, SERVER) if each in devices and rows[f"{each}_s"].isna().any()]
     share = f"; the {' and the '.join(unused)}'s share is 0 J where no tensors reach it" if unused else ""
-    out = (f" Not in it, {each}." for each in left_out([manifest]) if each.partition(":")[0] in roles)
-    return f"{text}{share}.{''.join(out)}"
-
-
-def left_out(manifests: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Lines on what sensors of energy do not see: `edge: vcgencmd pmic_read_adc: USB devices, ...`."""
-    every = [session for manifest in manifests for session in sessions(manifest)]
-    hosts_of = (item for each in every for item in section(each, "hosts").items())
-    told = (short(f"{role}: {out}", 1000) for role, of in hosts_of if (out := of.get("energy_leaves_out")))
-    return [*dict.fromkeys(told)]
+    return f"{text}{share}."
 
 
 def sentences(stages: pd.DataFrame, manifests: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """Yield what no sensor of energy sees, and of how many stages the energy is missing or doubted, by the first."""
-    yield from (f"not in the energy of the {each}" for each in left_out(manifests))
+    every = (session for manifest in manifests for session in sessions(manifest))
+    hosts_of = (item for session in every for item in section(session, "hosts").items())
+    out = ((role, of.get("energy_leaves_out")) for role, of in hosts_of)
+    yield from dict.fromkeys(short(f"not in the energy of the {role}: {of}", 1000) for role, of in out if of)
     for kind in ("none", "doubtful"):
         if own := [each for each in stages["energy_doubt"].astype("str") if each.startswith(kind)]:
             yield f"energy of {len(own)} of {len(stages)} stages: {short(own[0])}; stages.csv has each"

@@ -255,12 +255,6 @@ def test_what_the_meters_leave_out_and_which_energies_are_doubted(
     ]
     assert [*energy.sentences(stages(run), [{"sessions": out}])] == snapshot
     assert [*energy.sentences(stages(run).head(0), [{}])] == []
-    measured = analysed(tmp_path / "both", with_energy(trials(rounds=1)))
-    server = {"sessions": [{"hosts": {"server": {"energy_leaves_out": "b: disks"}}}]}
-    both = {"sessions": out[:1] + server["sessions"]}
-    edge = note(measured.assign(energy_of="edge"), both)
-    assert "USB" in edge and "disks" not in edge
-    assert note(measured, both) == snapshot
 
 
 def test_the_table_has_what_a_byte_costs_beside_the_energy(tmp_path: Path) -> None:

@@ -12,8 +12,6 @@ _WHOLE = (("VDD_IN",), ("POM_5V_IN",), ("VDD_GPU_SOC", "VDD_CPU_CV", "VIN_SYS_5V
 """By their labels, the rails that are all that a Jetson's module takes: its other rails lie behind these."""
 _READINGS, _USUAL_MS = 10, 100
 """A window of so many readings misses a tenth at either end; and how often a chip looks that does not say it."""
-Input = tuple[Path, str]
-"""A chip's folder, and `power1`, `energy1` or, of a chip with voltages and currents, `in1` in it."""
 
 
 def board(sysfs: Path) -> Meter | None:
@@ -31,8 +29,8 @@ def only(sysfs: Path) -> Meter | None:
     return _meter(found, named, "what does not run through it") if len(found) == 1 else None
 
 
-def _inputs(sysfs: Path) -> Iterator[Input]:
-    """Yield the energies of each chip; where it has none its powers, and where none its voltages with a current."""
+def _inputs(sysfs: Path) -> Iterator[tuple[Path, str]]:
+    """Yield the energies of each chip (`energy1`), or its powers, or of an INA its voltages with a current (`in1`)."""
     for chip in sorted((sysfs / "sys/class/hwmon").glob("hwmon*")):
         is_ina = (text(chip / "name") or "").startswith("ina")  # elsewhere in1 and curr1 may be of two rails
         # A battery or its charger has a type, and is where power comes from.
@@ -51,7 +49,7 @@ def _read(chip: Path, name: str) -> float | None:
     return None if value is None or factor is None else value * factor / 1e6
 
 
-def _meter(inputs: Sequence[Input], name: str, leaves_out: str) -> Meter:
+def _meter(inputs: Sequence[tuple[Path, str]], name: str, leaves_out: str) -> Meter:
     """The meter of the sum of some inputs of one kind."""
 
     def read() -> float | None:
