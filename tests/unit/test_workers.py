@@ -232,6 +232,14 @@ def test_a_throughput_phase_is_as_long_as_the_energy_sensors_need(
     assert trial["throughput"] == {"requests": 9, "seconds": lasts_s}
 
 
+def test_idle_power_is_not_of_a_meter_that_needs_longer_than_it_is_read(bed: Testbed, ends: Ends) -> None:
+    ends.answers["begin"] = {"by_field": {"energy_j": "slow"}, "least_window_s": 50.0}
+    with closing(workers_of(bed)) as workers:
+        workers.start()
+        assert [workers.facts()[role]["idle_power_w"] for role in HOSTS] == [None, None]
+    assert not ends.monitor(EDGE).of("idle")
+
+
 def test_in_a_chain_each_host_talks_to_the_next_and_has_its_stage(
     chain: Testbed, ends: Ends, snapshot: SnapshotAssertion
 ) -> None:
