@@ -25,7 +25,7 @@ LAYERS = {
     "pareto.sweep": 2_650,
     "pareto.analysis": 14_958,
     "pareto.models": 1_200,
-    "pareto.trial": 2_553,
+    "pareto.trial": 2_597,
     "pareto.testing": 456,
     "pareto.predict": 1_590,
     "pareto.simulated": 880,

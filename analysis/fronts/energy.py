@@ -5,15 +5,16 @@ The active energy is what they drew above their idle power, which a server that 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from pareto.analysis.runs.manifest import sessions, within
+from pareto.analysis.runs.manifest import section, sessions, within
 from pareto.analysis.runs.points import TRIAL, hosts
 from pareto.analysis.statistics.samples import Floats
+from pareto.basics.escaping import short
 
 EDGE, MIDDLE, SERVER = DEVICES = "edge", "middle", "server"
 WHOLE, ACTIVE = "energy_j", "active_energy_j"
@@ -90,3 +91,14 @@ def note(rows: pd.DataFrame, manifest: Mapping[str, Any]) -> str:
     unused = [each for each in (MIDDLE, SERVER) if each in devices and rows[f"{each}_s"].isna().any()]
     share = f"; the {' and the '.join(unused)}'s share is 0 J where no tensors reach it" if unused else ""
     return f"{text}{share}."
+
+
+def sentences(stages: pd.DataFrame, manifests: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield what no sensor of energy sees, and of how many stages the energy is missing or doubted, by the first."""
+    every = (session for manifest in manifests for session in sessions(manifest))
+    hosts_of = (item for session in every for item in section(session, "hosts").items())
+    out = ((role, of.get("energy_leaves_out")) for role, of in hosts_of)
+    yield from dict.fromkeys(short(f"not in the energy of the {role}: {of}", 1000) for role, of in out if of)
+    for kind in ("none", "doubtful"):
+        if own := [each for each in stages["energy_doubt"].astype("str") if each.startswith(kind)]:
+            yield f"energy of {len(own)} of {len(stages)} stages: {short(own[0])}; stages.csv has each"

@@ -24,7 +24,7 @@ EACH = "*"
 _MISSING = object()
 _WAY = dict.fromkeys(("delay_s", "jitter_s", "rate_bps"), float)
 _LINK = dict.fromkeys(("rtt_s", "rate_bps", "rate_back_bps"), float)
-_HOST = dict.fromkeys(("memory_bytes", "idle_power_w", "threads"), float)
+_HOST = dict.fromkeys(("memory_bytes", "idle_power_w", "threads"), float) | {"energy_leaves_out": str}
 _POINT = {"name": str, "payload_bytes": float, "edge_flops": float}
 _MODEL = {
     **dict.fromkeys(("weights", "weights_digest", "graph_digest", "source_digest", "input"), str),

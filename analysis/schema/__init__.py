@@ -108,6 +108,7 @@ TRIALS = Table(
     strangers_percent full_cores
     edge_energy_j server_energy_j edge_active_energy_j server_active_energy_j
     edge_gpu_percent server_gpu_percent edge_gpu_memory_bytes server_gpu_memory_bytes edge_gpu_s server_gpu_s
+    edge_gpu_temperature_c server_gpu_temperature_c
     started_at wall_s restart
     """,
 )
@@ -119,6 +120,7 @@ STAGES = Table(
     compute_s best_s host_ips baseline_s slowdown utilization bubble_s payload_bytes transfer_s return_s
     cpu_percent rss_bytes peak_rss_bytes weights_bytes encode_s decode_s wire_bytes engine_s
     temperature_c throttled energy_j active_energy_j steal_percent others_percent wait_percent core_percent
+    energy_source energy_ratio energy_doubt
     """,
 )
 LINKS = Table(
@@ -159,8 +161,9 @@ REQUESTS = Table(
 DEVICES = Table(
     "devices/",
     """
-    host at_s cpu_percent rss_bytes temperature_c frequency_hz throttled energy_j power_w
-    gpu_percent gpu_memory_bytes gpu_clock_hz busy_s others_s steal_s waited_s throttled_s
+    host at_s cpu_percent rss_bytes temperature_c frequency_hz throttled energy_j power_w counted_j
+    integrated_j gpu_temperature_c gpu_percent gpu_memory_bytes gpu_clock_hz busy_s others_s steal_s waited_s
+    throttled_s
     """,
     dict.fromkeys(("rss_bytes", "throttled", "gpu_memory_bytes"), Kind.WHOLE),
 )
@@ -170,8 +173,9 @@ _NOT_NUMBERS = {
         run model point point_name backend netem codec engine in_flight_asked prefetch_asked allocator load testbed
         stands_for status slo stability bound_by busiest secure congestion edge_throttled server_throttled full_cores
         started_at host throttled at link trial when verdict how by_point by_backend device unit_name
+        energy_source
     """,
-    Kind.FREE: "reason changed_images wrong_images load_fault",
+    Kind.FREE: "reason energy_doubt changed_images wrong_images load_fault",
     Kind.WHOLE: "batch_size round position threads unit",
     Kind.POSITIVE: """
         latency_s latency_p95_s edge_slowdown server_slowdown throughput_ips throughput_bound_ips in_flight
@@ -183,9 +187,9 @@ _NOT_NUMBERS = {
         host_ips edge_s encode_s decode_s serialize_s middle_s server_s latency_bound_s probed_latency_bound_s
         payload_bytes result_bytes wire_bytes top1 top1_images agreement agreement_images output_error mean_iou
         map50 rtt_s rate_bps edge_energy_j server_energy_j first_unit last_unit compute_s best_s baseline_s
-        engine_s energy_j asked_rtt_s asked_rate_bps asked_rate_back_bps rate_back_bps probability median_s low_s
-        high_s least_s outside_s flops parameters parameter_bytes activation_bytes peak_bytes link_s near_s far_s
-        shaper_s wire_least_bytes encode_least_s decode_least_s
+        engine_s energy_j energy_ratio asked_rtt_s asked_rate_bps asked_rate_back_bps rate_back_bps probability
+        median_s low_s high_s least_s outside_s flops parameters parameter_bytes activation_bytes peak_bytes link_s
+        near_s far_s shaper_s wire_least_bytes encode_least_s decode_least_s
     """,
 }
 KINDS = {name: Kind.NUMBER for table in TABLES[:-2] for name in table.columns} | {

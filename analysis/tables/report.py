@@ -63,6 +63,7 @@ NOTES = {
     "latency-eff": "eff = share of the physical bound",
     "of-bound": "of bound = what was reached of the physical bounds of latency and images/s",
     "bound-by": "bound by = the step that sets the bound of images/s",
+    "crossing": "crossing = what a MB that crosses costs the edge, above its idle power and its stage",
     "sure": "sure = probability of being on the front",
 }
 """The meanings of columns, by their names."""
@@ -106,6 +107,8 @@ def points(
         "accuracy": ("accuracy", "accuracy", "%", 1, 100),
         "accuracy-interval": ("95 %", "accuracy_{}", "%", 1, 100),
         "energy": ("energy", energy.judged_by(rows), "J"),
+        "crossing": ("crossing", "crossing_j_per_byte", "J/MB", 2, 1e6),
+        "crossing-interval": ("95 %", "crossing_{}_j_per_byte", "J/MB", 2, 1e6),
         "loaded": ("loaded", "loaded_latency_s", *time),
     }
     marks = rows["on_front"].astype(bool).map({True: "*", False: " "}) if "on_front" in rows else ""
@@ -147,15 +150,16 @@ def overview(
     if allowed.empty:
         return Table(f"{title}: {why_empty(front, objectives, where)}")
     shown, which = chosen_points(allowed, most)
+    is_energy = {"energy", "active-energy"} & set(objectives)
     wanted = {
         **dict.fromkeys([*_POINT, "latency-interval", "p95", "images", "of-bound", "bound-by"], True),
         "accuracy": not is_none(shown["codec"]).all() or ACCURACY in objectives,
-        "energy": {"energy", "active-energy"} & set(objectives),
+        **dict.fromkeys(("energy", "crossing", "crossing-interval"), is_energy),
         "loaded": "loaded-latency" in objectives,
         "sure": True,
     }
     made = points(shown)
-    known = {name: made[name] for name, is_wanted in wanted.items() if is_wanted}
+    known = {name: made[name] for name, is_wanted in wanted.items() if is_wanted and name in made}
     columns = fitting(condition_columns(shown, apart) | known)
     has_front, unsure = bool(allowed["on_front"].any()), allowed["probability_all"].isna().all()
     # Where nothing crosses, a cell stands for several codecs, and its trials are in the row of each.
@@ -172,6 +176,7 @@ def overview(
         NOTES["of-bound"]: "of-bound" in columns,
         f"{count(left_out, 'trial')} left out, as invalid or failed: trials.csv says why": left_out,
         NOTES["bound-by"]: "bound-by" in columns,
+        NOTES["crossing"]: "crossing" in columns,
         f"accuracy = {name_of(allowed)}": "accuracy" in columns and ACCURACY not in objectives,
         why_empty(front, objectives, where): not has_front,
     }

@@ -26,6 +26,7 @@ from pareto.hosts.host import TestbedError
 from pareto.models.prepare import Prepared, canonical, recipe
 from pareto.partitions import model as partitioned
 from pareto.predict.model_profiles import Kept, folder_of, names, on_testbed
+from pareto.predict.model_times import STEADY_S
 from pareto.protocol.errors import UserError
 from pareto.simulated.unit_times import model_profile
 from pareto.simulated.workers import Simulation
@@ -165,6 +166,8 @@ def _of_device(profile: ModelProfile, times: UnitTimes) -> str:
         words.append(f"{times.peak_bytes.max() / 2**20:.0f} MiB at most")
     if np.isfinite(times.energy_j):
         words.append(f"{digits(times.energy_j)} J a run")
+    elif isinstance(least_s := facts.get("energy_least_s"), float) and least_s > STEADY_S:
+        words.append(f"no J: its meter must be read for {least_s:.3g} s")
     return ", ".join(words)
 
 

@@ -19,7 +19,7 @@ from pareto.driver.runner import MAX_REBUILDS, Watcher
 from pareto.driver.screen import named
 from pareto.protocol.trial_messages import Progress
 from pareto.remote.link.units import minutes
-from pareto.remote.worker.sensors.raspberry import throttled_words
+from pareto.remote.worker.sensors.throttled import throttled_words
 from pareto.sweep.cell import Cell
 from pareto.sweep.plan import Plan, Trial
 from pareto.trial.store import Row

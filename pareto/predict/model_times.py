@@ -96,13 +96,16 @@ class Timing:
         for group in [roles] if at_once(self.bed, care) else [[role] for role in roles]:
             self.show(f"{name} on the {' and the '.join(group)}, batch size {batch_size}")
             # Sensors of this machine cannot tell the hosts of a local testbed apart.
-            sensors = {
-                role: (not self.bed.is_local and self.hosts[role].get("sensors")) or {} for role in group
+            own = {} if self.bed.is_local else {role: self.hosts[role] for role in group}
+            is_metered = {
+                role: "energy_j" in (of.get("sensors") or {})
+                and (of.get("energy_least_s") or 0.0) <= STEADY_S
+                for role, of in own.items()
             }
             runs_s = care.runs, care.seconds, MOST_S
             requests = {
-                role: TimeUnits(batch_size, self._cpu(role), *runs_s, STEADY_S if "energy_j" in own else 0.0)
-                for role, own in sensors.items()
+                role: TimeUnits(batch_size, self._cpu(role), *runs_s, STEADY_S * is_metered.get(role, False))
+                for role in group
             }
             reports = self.workers.unit_runs(name, requests)
             series = self.workers.samples() if any(each.window for each in reports.values()) else {}

@@ -12,10 +12,12 @@ from pareto.protocol.messages import Columns, Count, Duration, Finite, Percent, 
 
 @dataclass
 class Sensors:
-    """by_field: where its figure comes from. least_window_s: over less time, energy by these sensors says little."""
+    """by_field: where its figure comes from. least_window_s: over less time, energy by these sensors says little.
+    leaves_out: what each sensor of energy does not see, in words."""
 
     by_field: dict[str, str]
     least_window_s: Seconds
+    leaves_out: str = ""
 
 
 @dataclass
@@ -32,8 +34,9 @@ class SensorSample:
     """One reading of every sensor.
 
     at_s: on the host's `time.monotonic`. cpu_percent: of one core since the previous sample. energy_j: since the
-    first sample. throttled: the bits of `vcgencmd get_throttled`. All fields after gpu_clock_hz are counted by the
-    kernel, in seconds since some fixed time, as `sensors.processor.WatchedProcess` has it.
+    first sample; counted_j and integrated_j: of it, what is of meters that count energy and tell power too, by either.
+    throttled: the bits of `sensors.throttled`. All fields after gpu_clock_hz are counted by the kernel, in seconds
+    since some fixed time, as `sensors.processor.WatchedProcess` has it.
     """
 
     at_s: Finite
@@ -44,6 +47,9 @@ class SensorSample:
     throttled: Count | None = None
     energy_j: Finite | None = None
     power_w: Finite | None = None
+    counted_j: Finite | None = None
+    integrated_j: Finite | None = None
+    gpu_temperature_c: Finite | None = None
     gpu_percent: Finite | None = None
     gpu_memory_bytes: Count | None = None
     gpu_clock_hz: Finite | None = None

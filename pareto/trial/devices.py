@@ -19,8 +19,8 @@ from pareto.hosts.testbed import Testbed
 from pareto.protocol import host_messages
 from pareto.protocol.jsonlines import plain
 from pareto.protocol.messages import Facts, R, Request, Window
-from pareto.protocol.trial_messages import Usage
-from pareto.remote.worker.sensors.raspberry import NOW, SINCE_BOOT, throttled_words
+from pareto.remote.worker.sensors.throttled import NOW, SINCE_BOOT, SPOILING, throttled_words
+from pareto.trial.result import HostReport
 
 START_TIMEOUT_S = 60.0
 IDLE_S = 3.0
@@ -29,6 +29,10 @@ _ENERGY = frozenset(("energy_j", "power_w"))
 """Figures that hosts on one machine, or with one GPU, cannot tell apart."""
 _LEAST_INSIDE = 3
 """With fewer samples inside a window, what is interpolated at its ends would be most of the result."""
+_SPARE, _MOST_S = 1.25, 5.0
+"""A phase may be over so much sooner than foreseen and still be long enough for a meter; longer none is for it."""
+APART = 0.2
+"""A counter of energy that is so far from what the power adds up to is doubted."""
 
 Series = Mapping[str, Sequence[Any]]
 
@@ -41,6 +45,8 @@ class Devices:
         self._testbed, self._interval_s = testbed, interval_s
         self._sessions = Programs()
         self._sensors: dict[str, dict[str, str]] = {}
+        self._meters: dict[str, host_messages.Sensors] = {}
+        """By role, of hosts with a sensor of energy."""
         self._sharing = frozenset[str]()
         """The roles of hosts that have one GPU."""
         self.idle_power_w: dict[str, float | None] = {}
@@ -64,21 +70,32 @@ class Devices:
             named = sensors.by_field.items()
             self._sensors[role] = {field: source for field, source in named if self._measures(role, field)}
             if not _ENERGY.isdisjoint(self._sensors[role]):
+                self._meters[role] = sensors
                 enough_s = (_LEAST_INSIDE + 1) * self._interval_s  # one may be late
-                self.least_window_s = max(self.least_window_s, sensors.least_window_s, enough_s)
+                needed_s = [self.least_window_s, enough_s, _SPARE * sensors.least_window_s]
+                self.least_window_s = max(each for each in needed_s if each <= max(_MOST_S, enough_s))
 
     def close(self) -> None:
         self._sessions.close()
 
     def facts(self) -> dict[str, dict[str, Any]]:
-        """By role, the sensor that each figure is from, and the power in watts while nothing is computed."""
-        measuring = [role for role, sensors in self._sensors.items() if not _ENERGY.isdisjoint(sensors)]
-        idle = dict.fromkeys(measuring, host_messages.MeasureIdle(IDLE_S))
+        """By role, the sensor that each figure is from, the power in watts while nothing is computed, and what sensors
+        of energy leave out and for how long they must be read."""
+        quick = [role for role, meter in self._meters.items() if meter.least_window_s <= IDLE_S]
+        idle = dict.fromkeys(quick, host_messages.MeasureIdle(IDLE_S))
         self.idle_power_w = self._sessions.ask_all(idle, START_TIMEOUT_S)
-        return {
+        found: dict[str, dict[str, Any]] = {
             role: {"sensors": sensors, "idle_power_w": self.idle_power_w.get(role)}
             for role, sensors in self._sensors.items()
         }
+        for role, meter in self._meters.items():
+            found[role] |= {"energy_leaves_out": meter.leaves_out, "energy_least_s": meter.least_window_s}
+        return found
+
+    def meter(self, role: str) -> tuple[str, float]:
+        """The source of a host's energy, and the seconds that it must be read at the least; empty without a sensor."""
+        known = self._meters.get(role)
+        return (known.by_field["energy_j"], known.least_window_s) if known else ("", 0.0)
 
     def latest(self) -> dict[str, dict[str, Any]]:
         return {
@@ -108,10 +125,9 @@ class Devices:
         return not ((self._testbed.is_local or role in self._sharing) and field in _ENERGY)
 
 
-def columns(
-    series: Series | None, usage: Usage, idle_power_w: float | None, batch_size: int
-) -> dict[str, Any]:
-    """A host's columns of stages.csv, and with its role before them of trials.csv, from its samples and its usage."""
+def columns(series: Series | None, host: HostReport, batch_size: int) -> dict[str, Any]:
+    """A host's columns of stages.csv, and with its role before them of trials.csv, from its samples and its report."""
+    usage, idle_power_w = host.usage, host.idle_power_w
     row: dict[str, Any] = {"peak_rss_bytes": usage.peak_rss_bytes, "gpu_s": usage.gpu_s}
     window = usage.trial_window
     if series is None or window is None:
@@ -126,7 +142,8 @@ def columns(
     if steady is not None and requests:
         row["core_percent"] = _core_percent(series, steady)
         images = requests * batch_size
-        row["energy_j"] = whole_j = energy_per_image(series, steady, images)
+        is_enough = steady[1] - steady[0] >= host.meter[1]
+        row["energy_j"] = whole_j = energy_per_image(series, steady, images) if is_enough else None
         if whole_j is not None and idle_power_w is not None:
             row["active_energy_j"] = whole_j - idle_power_w * (steady[1] - steady[0]) / images
     return row
@@ -144,7 +161,7 @@ def throttling(role: str, series: Series | None, window: Window | None) -> str:
     """Why a host computed more slowly than it can, in its own words; empty where it reports nothing."""
     if series is None or window is None:
         return ""
-    reasons = throttled_words(int(summary(series, window)["throttled"] or 0))
+    reasons = throttled_words(int(summary(series, window)["throttled"] or 0) & SPOILING)
     return f"the {role} throttled: {', '.join(reasons)}" if reasons else ""
 
 
@@ -182,19 +199,43 @@ def _held_back(series: Series, window: Window) -> float:
 
 
 def energy_per_image(series: Series, window: Window, images: int) -> float | None:
-    """Joules per image: the energy counter's rise between the window's ends, each interpolated linearly. None where
-    energy was not measured: no sensor, a reading missed, samples that do not reach from one end of the window to the
-    other, or fewer than three inside; and where there are no images."""
-    times, energies = series.get("at_s", ()), series.get("energy_j", ())
+    """Joules per image. None where `rise` has none, and where there are no images."""
+    energy_j = rise(series, "energy_j", window)
+    return None if energy_j is None or images < 1 else energy_j / images
+
+
+def energy_standing(series: Series | None, host: HostReport) -> dict[str, Any]:
+    """`energy_source`; `energy_ratio`, a counter's energy over what the power beside it adds up to; and why a trial has
+    no energy, or why to doubt it: `energy_doubt`. Nothing without a sensor, samples and a throughput phase."""
+    (source, least_window_s), window = host.meter, host.usage.throughput_window
+    if not source or series is None or window is None:
+        return {}
+    lasted_s, doubt = window[1] - window[0], ""
+    counted_j, integrated_j = (rise(series, of, window) for of in ("counted_j", "integrated_j"))
+    ratio = counted_j / integrated_j if counted_j is not None and integrated_j else None
+    if lasted_s < least_window_s:
+        doubt = f"none: it was read for {lasted_s:.2g} s of the {least_window_s:.2g} s that it needs"
+    elif rise(series, "energy_j", window) is None:
+        doubt = "none: too few readings, or one was missed"
+    elif ratio is not None and abs(ratio - 1) > APART:
+        doubt = f"doubtful: its counter has {ratio:.0%} of what its power adds up to"
+    return {"energy_source": source, "energy_ratio": ratio, "energy_doubt": doubt}
+
+
+def rise(series: Series, field: str, window: Window) -> float | None:
+    """The rise of a sensor's counter between the window's ends, each interpolated linearly. None where it was not
+    measured: no sensor, a reading missed, samples that do not reach from one end of the window to the other, or fewer
+    than three inside."""
+    times, counts = series.get("at_s", ()), series.get(field, ())
     first, last = bisect_right(times, window[0]) - 1, bisect_left(times, window[1])
     inside = bisect_right(times, window[1]) - bisect_left(times, window[0])
-    if images < 1 or first < 0 or last >= len(times) or inside < _LEAST_INSIDE:
+    if first < 0 or last >= len(times) or inside < _LEAST_INSIDE:
         return None
     around = slice(first, last + 1)
-    if not energies or None in energies[around]:
+    if not counts or None in counts[around]:
         return None
-    begin_j, end_j = np.interp(window, times[around], energies[around])
-    return float(end_j - begin_j) / images
+    begin, end = np.interp(window, times[around], counts[around])
+    return float(end - begin)
 
 
 def share(series: Series, field: str, window: Window) -> float | None:
@@ -211,8 +252,8 @@ def share(series: Series, field: str, window: Window) -> float | None:
 
 def summary(series: Series, window: Window) -> dict[str, float | int | None]:
     """The device's state in the window, over the samples inside it; None for what they did not measure. throttled: the
-    four bits that say what is so now. Each is set if any sample has it, or if its twin, which says the same of all the
-    time since boot, came up."""
+    bits that say what is so now. Each is set if any sample has it, or if its twin, which says the same of all the time
+    since boot, came up."""
     times = series.get("at_s", ())
     inside = slice(bisect_left(times, window[0]), bisect_right(times, window[1]))
 
@@ -234,4 +275,5 @@ def summary(series: Series, window: Window) -> dict[str, float | int | None]:
         "throttled": throttled,
         "gpu_percent": mean("gpu_percent"),
         "gpu_memory_bytes": max(measured("gpu_memory_bytes"), default=None),
+        "gpu_temperature_c": max(measured("gpu_temperature_c"), default=None),
     }

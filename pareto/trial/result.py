@@ -21,13 +21,15 @@ from pareto.trial.codec_work import CodecWork, without_codecs
 
 @dataclass(frozen=True)
 class HostReport:
-    """One host's work in a trial. baseline_s: of a run of its stage by itself. engine_s: until its stage was built."""
+    """One host's work in a trial. baseline_s: of a run of its stage by itself. engine_s: until its stage was built.
+    meter: as of `Devices.meter`."""
 
     usage: Usage
     baseline_s: float | None = None
     weights_bytes: int | None = None
     idle_power_w: float | None = None
     engine_s: float | None = None
+    meter: tuple[str, float] = ("", 0.0)
 
     @property
     def utilization(self) -> tuple[float, float] | tuple[None, None]:

@@ -37,7 +37,7 @@ def stage_rows(
     kept = ("peak_rss_bytes", *shares, "temperature_c", "throttled", "energy_j", "active_energy_j")
     for position, (role, compute_s) in enumerate(result.compute_s.items()):
         host, crossing = result.hosts[role], crossings[position] if position < len(crossings) else None
-        sensed = devices.columns(samples.get(role), host.usage, host.idle_power_w, cell.batch_size)
+        sensed = devices.columns(samples.get(role), host, cell.batch_size)
         out_s, back_s = crossing.occupied_s if crossing else (None, None)
         utilization, bubble_s = host.utilization
         yield {
@@ -61,6 +61,7 @@ def stage_rows(
             **result.codecs.stage_columns(role, sends=crossing is not None),
             "engine_s": host.engine_s,
             **{name: sensed.get(name) for name in kept},
+            **devices.energy_standing(samples.get(role), host),
         }
 
 
@@ -85,8 +86,7 @@ def trial_row(
     crossings = result.crossed(crossings)
     server = result.hosts.get(SERVER)
     loads = {
-        role: devices.columns(samples.get(role), host.usage, host.idle_power_w, cell.batch_size)
-        for role, host in result.hosts.items()
+        role: devices.columns(samples.get(role), host, cell.batch_size) for role, host in result.hosts.items()
     }
     bound_s = bounds.latency_s(result.work_s, crossings)
     bound_ips, bound_by = bounds.throughput_ips(cell.batch_size, result.best_s, crossings)

@@ -280,6 +280,7 @@ class Workers(AnyWorkers):
                 staged[role].weights_bytes,
                 self._devices.idle_power_w.get(role),
                 staged[role].engine_s,
+                self._devices.meter(role),
             )
             for role, usage in {edge: report, **usages}.items()
         }

@@ -74,6 +74,7 @@ SERIES: dict[str, Any] = {
     "at_s": [28736.0 + 0.05 * number for number in range(12)], "cpu_percent": [None, *[50.0] * 11],
     "rss_bytes": [374_394_880] * 12, "temperature_c": [52.0] * 12, "frequency_hz": [1.5e9] * 12,
     "throttled": [0] * 12, "energy_j": [0.25 * number for number in range(12)], "power_w": [None] * 12,
+    "counted_j": [None] * 12, "integrated_j": [None] * 12, "gpu_temperature_c": [None] * 12,
     "gpu_percent": [None] * 12, "gpu_memory_bytes": [None] * 12, "gpu_clock_hz": [None] * 12,
     "busy_s": [0.02 * number for number in range(12)], "others_s": [0.001 * number for number in range(12)],
     "steal_s": [0.0] * 12, "waited_s": [0.0] * 12, "throttled_s": [0.0] * 12,

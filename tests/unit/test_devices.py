@@ -16,8 +16,10 @@ from pareto.hosts.connection import ChildProcess
 from pareto.hosts.host import EDGE, SERVER
 from pareto.hosts.testbed import Testbed
 from pareto.protocol.trial_messages import Usage
+from pareto.remote.worker.sensors.throttled import throttled_words
 from pareto.trial import devices
 from pareto.trial.devices import Devices
+from pareto.trial.result import HostReport
 from tests import REPOSITORY
 from tests.unit.far_end import HOSTS, FarEnd, StandIn, bed_of
 from tests.unit.reported import facts
@@ -55,14 +57,15 @@ def usage(**changes: Any) -> Usage:
 
 
 def columns(series: devices.Series | None, images: int = 1, **changes: Any) -> dict[str, Any]:
-    idle_power_w = changes.pop("idle_power_w", None)
-    return devices.columns(series, usage(**changes), idle_power_w, images)
+    of_host = {"idle_power_w": changes.pop("idle_power_w", None), "meter": ("", changes.pop("least_s", 0.0))}
+    return devices.columns(series, HostReport(usage(**changes), **of_host), images)
 
 
 def test_a_trials_columns() -> None:
     assert columns(SERIES, images=4) == {
         **{"peak_rss_bytes": 7 << 20, "gpu_s": 0.25, "temperature_c": 50.0, "throttled": "0x3"},
         **{"frequency_hz": pytest.approx(8e9 / 5), "gpu_percent": None, "gpu_memory_bytes": None},
+        "gpu_temperature_c": None,
         **{"steal_percent": pytest.approx(5.0), "others_percent": None, "wait_percent": None},
         "core_percent": pytest.approx(100 * (1.5 - 1.0 + 0.9) / 3),
         "energy_j": pytest.approx((70.0 - 10.0) / (5 * 4)),
@@ -76,6 +79,12 @@ def test_the_active_energy_is_what_is_above_idle() -> None:
     charged = made["energy_j"], made["active_energy_j"]
     assert charged == pytest.approx((60.0 / (5 * 4), 4.0 * (end - begin) / (5 * 4)))
     assert "active_energy_j" not in columns(SERIES, images=4)
+
+
+def test_a_meter_that_was_not_read_for_long_enough_has_no_energy() -> None:
+    made = [columns(SERIES, idle_power_w=1.0, least_s=least_s) for least_s in (3.0, 3.1)]
+    assert made[0]["energy_j"] is not None
+    assert made[1]["energy_j"] is None and "active_energy_j" not in made[1]
 
 
 COLUMNS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
@@ -110,9 +119,16 @@ def test_what_held_a_device_back_is_said(snapshot: object) -> None:
     assert said == snapshot
 
 
-@pytest.mark.parametrize("bits", [0, None, 0x50000])
+@pytest.mark.parametrize("bits", [0, None, 0x50000, 0x80])
 def test_what_was_so_before_or_cannot_be_seen_is_not_held_against_it(bits: int | None) -> None:
     assert devices.throttling(EDGE, {**SERIES, "throttled": [bits] * 7}, usage().trial_window) == ""
+
+
+@pytest.mark.parametrize("bits", [0x10, 0x20, 0x40, 0xA0])
+def test_heat_and_a_lack_of_power_spoil_a_trial_whoever_tells_of_it(bits: int) -> None:
+    words = throttled_words(bits & ~0x80)
+    said = devices.throttling(EDGE, {**SERIES, "throttled": [0, 0, bits, 0, 0, 0, 0]}, usage().trial_window)
+    assert said == f"the edge throttled: {', '.join(words)}"
 
 
 def test_the_samples_of_a_window_and_those_around_it() -> None:
@@ -126,6 +142,7 @@ TIMES = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
 ALL = 0.0, 5.0
 ENERGY = [0.0, 10.0, 20.0, 50.0, 60.0, 80.0]  # watts between them: 10 10 30 10 20
 NOTHING = dict.fromkeys(("temperature_c", "frequency_hz", "throttled", "gpu_percent", "gpu_memory_bytes"))
+NOTHING |= {"gpu_temperature_c": None}
 
 
 def series(**columns: list[float | None]) -> devices.Series:
@@ -162,6 +179,35 @@ def test_energy_is_interpolated_and_shared_out(columns: Any, window: Any, images
     assert devices.energy_per_image(columns, window, images) == pytest.approx(energy_j)
 
 
+COUNTED = [0.0, 57.0, 114.0, 171.0, 228.0, 285.0]
+STANDING: dict[str, tuple[dict[str, list[float | None]], float, float | None, str]] = {
+    "of one sensor": ({}, 3.0, None, ""),
+    "a counter and its power": ({"counted_j": [*COUNTED], "integrated_j": [*COUNTED]}, 0.0, 1.0, ""),
+    # As was reported of one GPU: 187 J by its counter, 327 J by its power
+    "that differ": (
+        {"counted_j": [*COUNTED], "integrated_j": [327 / 187 * each for each in COUNTED]},
+        *(0.0, 187 / 327, "doubtful: its counter has 57% of what its power adds up to"),
+    ),
+    "of a power of 0": ({"counted_j": [*COUNTED], "integrated_j": [0.0] * 6}, 0.0, None, ""),
+    "too short": ({}, 3.5, None, "none: it was read for 3 s of the 3.5 s that it needs"),
+    "missed": ({"energy_j": [None, *COUNTED[1:]]}, 0.0, None, "none: too few readings, or one was missed"),
+}
+
+
+@pytest.mark.parametrize(("more", "least_s", "ratio", "doubt"), STANDING.values(), ids=STANDING)
+def test_how_far_an_energy_can_be_trusted(more: Any, least_s: float, ratio: Any, doubt: str) -> None:
+    samples = series(**{"energy_j": [*ENERGY], **more})
+    host = HostReport(usage(throughput_window=(0.5, 3.5)), meter=("a meter", least_s))
+    assert devices.energy_standing(samples, host) == {
+        "energy_source": "a meter",
+        "energy_ratio": ratio and pytest.approx(ratio),
+        "energy_doubt": doubt,
+    }
+    without = replace(host, meter=("", 0.0)), replace(host, usage=usage(throughput_window=None))
+    for nothing in ((None, host), *((samples, each) for each in without)):
+        assert devices.energy_standing(*nothing) == {}
+
+
 BUSY = series(busy_s=[0.0, 0.5, 1.5, 1.5, 1.5, 2.5])
 SHARES: dict[str, tuple[devices.Series, tuple[float, float], Any]] = {
     "all": (BUSY, (0.0, 5.0), pytest.approx(0.5)),
@@ -186,15 +232,18 @@ SEEN = series(
     temperature_c=[90.0, 50.0, 55.0, 52.0, 91.0, 92.0], frequency_hz=[0.0, 1e9, 2e9, 3e9, 0.0, 0.0],
     throttled=[0x8, 0x50000, 0x50001, 0x50004, 0x8, 0x8],
     gpu_percent=[100.0, 10.0, 20.0, 60.0, 100.0, 100.0], gpu_memory_bytes=[99, 5, 7, 6, 99, 99],
+    gpu_temperature_c=[99.0, 61.0, 63.0, 62.0, 99.0, 99.0],
 )  # fmt: skip
 SUMMARIES: dict[str, tuple[devices.Series, tuple[float, float], dict[str, Any]]] = {
-    "inside": (SEEN, (1.0, 3.0), dict(zip(NOTHING, (55.0, 2e9, 0x5, 30.0, 7), strict=True))),
+    "inside": (SEEN, (1.0, 3.0), dict(zip(NOTHING, (55.0, 2e9, 0x5, 30.0, 7, 63.0), strict=True))),
     "some missed": (series(frequency_hz=[None, 2.0, None, 4.0, None, None]), ALL, {"frequency_hz": 3.0}),
     # What was so since boot comes up in the window: 0x40000 is "has been throttled".
     "throttled between two": (series(throttled=[*[0x10000] * 3, *[0x50000] * 3]), ALL, {"throttled": 0x4}),
     "throttled before": (series(throttled=[0x50000] * 6), ALL, {"throttled": 0}),
     "not throttled": (series(throttled=[0] * 6), ALL, {"throttled": 0}),
     "no column": (series(), ALL, {}),
+    # Of a GPU and a processor, which no firmware sums up since it was started
+    "GPU and processor": (series(throttled=[0, 0x10, 0, 0xA0, 0, 0]), ALL, {"throttled": 0xB0}),
     "never measured": (series(frequency_hz=[None] * 6), ALL, {}),
     "nothing": ({}, ALL, {}),
     "between two samples": (series(frequency_hz=[1.0] * 6), (1.2, 1.8), {}),
@@ -270,6 +319,9 @@ def test_what_sensors_there_are_and_say(bed: Callable[..., Testbed], monkeypatch
             **{"throttled": "vcgencmd get_throttled", "energy_j": energy, "power_w": energy},
         }
         assert watched.least_window_s == 4 * INTERVAL_S
+        assert watched.meter(EDGE) == (energy, 0.0) and watched.meter(SERVER) == ("", 0.0)
+        out = watched.facts()[EDGE]["energy_leaves_out"]
+        assert all(f"{name}: " in out for name in energy.split(" + "))
         for cost in watched.cost().values():
             assert set(cost) == {"cpu_percent", "samples", "late_p99_s"}
             assert cost["samples"] >= 1
@@ -283,6 +335,7 @@ def test_one_machines_energy_is_nobodys(bed: Callable[..., Testbed], is_local: b
         facts, latest = watched.facts()[EDGE], watched.latest()[EDGE]
         assert set(facts["sensors"]) == {"cpu_percent", "rss_bytes", "temperature_c", "throttled"}
         assert (facts["idle_power_w"], watched.least_window_s) == (None, 0.0)
+        assert "energy_leaves_out" not in facts and watched.meter(EDGE) == ("", 0.0)
         assert not {"energy_j", "power_w"} & set(latest)
         columns = watched.collect()[EDGE]
         assert columns["energy_j"] == columns["power_w"] == [None] * len(columns["at_s"])

@@ -179,6 +179,11 @@ def test_energy_is_that_of_a_run_where_there_is_a_sensor(workers: FakeWorkers, m
     assert profile.of(EDGE, 1).energy_j == pytest.approx(5.0 * 2 / 20)
     assert np.isnan(profile.of(SERVER, 1).energy_j)
     assert [request.steady_s > 0 for _, _, request in workers.requests] == [True, False]
+    workers.hosts[EDGE]["energy_least_s"] = 50.0
+    slow = measure(bed_of(remotes(), is_local=False), fresh=True)[0].profile
+    assert np.isnan(slow.of(EDGE, 1).energy_j)
+    (told,) = [line for line in profiling.lines(slow) if line.startswith("edge (")]
+    assert told.endswith("no J: its meter must be read for 50 s")
     shared = measure(fresh=True)[0].profile
     assert np.isnan(shared.of(EDGE, 1).energy_j), "hosts on one machine share its sensors"
 

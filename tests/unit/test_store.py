@@ -237,7 +237,7 @@ def test_sensors_are_kept_host_by_host(store: Store) -> None:
     assert name == "mobilenet_v2-k07-tcp-none-b1-r02.parquet"
     readme = (REPOSITORY / "results" / "README.md").read_text()
     assert [name for name in kept if f"`{name}`" not in readme] == []
-    assert len(kept) == 17
+    assert len(kept) == 20
     of_both = {"host": ["edge", "edge", "server"], "at_s": [5.0, 5.5, 99.0], "power_w": [None] * 3}
     of_one = {"rss_bytes": [100, None, None], "throttled": [0, 4, None], "gpu_clock_hz": [None, None, 1.4e9]}
     assert kept.items() >= (of_both | of_one).items()

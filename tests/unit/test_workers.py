@@ -197,7 +197,12 @@ def test_a_monitor_watches_each_worker_unless_nothing_is_sampled(bed: Testbed, e
         for role in HOSTS:
             (begun,) = ends.monitor(role).of("begin")
             assert (begun["pid"], begun["interval_s"]) == (PIDS[role], 0.2)
-            sensed = {"sensors": {"energy_j": "powercap"}, "idle_power_w": WATTS[role]}
+            sensed = {
+                "sensors": {"energy_j": "powercap"},
+                "idle_power_w": WATTS[role],
+                "energy_leaves_out": "",
+                "energy_least_s": 0.1,
+            }
             assert workers.facts()[role] == {**vars(facts(PIDS[role])), **sensed}
         assert workers.samples() == dict.fromkeys(HOSTS, SERIES)
         assert set(workers.facts()) == set(workers.sampling() or {}) == set(HOSTS)
@@ -211,8 +216,8 @@ def test_a_monitor_watches_each_worker_unless_nothing_is_sampled(bed: Testbed, e
 @pytest.mark.parametrize(
     ("sample_s", "least_window_s", "asked_s", "lasts_s"),
     [
-        (None, 1.0, 0.3, 0.3), (0.2, 0.1, 0.3, 0.8), (0.2, 1.0, 0.3, 1.0), (0.05, 0.1, 0.3, 0.3),
-        (0.2, 1.0, 2.0, 2.0),
+        (None, 1.0, 0.3, 0.3), (0.2, 0.1, 0.3, 0.8), (0.2, 1.0, 0.3, 1.25), (0.05, 0.1, 0.3, 0.3),
+        (0.2, 50.0, 0.3, 0.8), (0.2, 1.0, 2.0, 2.0),
     ],
 )  # fmt: skip
 def test_a_throughput_phase_is_as_long_as_the_energy_sensors_need(
@@ -226,6 +231,14 @@ def test_a_throughput_phase_is_as_long_as_the_energy_sensors_need(
     (trial,) = ends.worker(EDGE).of("trial")
     assert trial["latency"] == {"requests": 9, "seconds": asked_s}
     assert trial["throughput"] == {"requests": 9, "seconds": lasts_s}
+
+
+def test_idle_power_is_not_of_a_meter_that_needs_longer_than_it_is_read(bed: Testbed, ends: Ends) -> None:
+    ends.answers["begin"] = {"by_field": {"energy_j": "slow"}, "least_window_s": 50.0}
+    with closing(workers_of(bed)) as workers:
+        workers.start()
+        assert [workers.facts()[role]["idle_power_w"] for role in HOSTS] == [None, None]
+    assert not ends.monitor(EDGE).of("idle")
 
 
 def test_in_a_chain_each_host_talks_to_the_next_and_has_its_stage(
@@ -366,7 +379,7 @@ def test_a_trial_has_its_stage_and_tells_what_it_served(
     assert (first_result.quality["agreement"], first_result.quality["agreement_images"]) == (1.0, 8)
     assert (first_result.warm_ups, again.warm_ups) == (1, 0), "it is proven now"
     assert replace(first_result, warm_ups=0) == again
-    assert again.hosts[EDGE] == HostReport(again.edge, None, 99, None)
+    assert again.hosts[EDGE] == HostReport(again.edge, None, 99, None, meter=again.hosts[EDGE].meter)
     assert again.edge.latency_s == TRIAL["latency_s"]
     assert again.strangers_percent is None
     assert again.hosts[SERVER].baseline_s == 0.04  # the lesser: once before, once after

@@ -18,7 +18,7 @@ from pareto.hosts.host import TestbedError, is_virtual
 from pareto.hosts.inventory import HostEntry, Inventory, Side
 from pareto.hosts.setup import finding, privileged
 from pareto.hosts.setup.finding import RED_HATS, Case, Finding
-from pareto.remote.worker.sensors.raspberry import SINCE_BOOT, throttled_words
+from pareto.remote.worker.sensors.throttled import SINCE_BOOT, throttled_words
 
 SHAPING = ("netem", "rights")
 """The findings that only a sweep of an emulated link has."""

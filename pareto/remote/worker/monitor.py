@@ -19,7 +19,7 @@ import psutil
 from pareto.protocol import host_messages, messages
 from pareto.protocol.host_messages import SensorSample
 from pareto.protocol.jsonlines import Refused, serve
-from pareto.remote.worker.sensors import nvml, processor, raspberry
+from pareto.remote.worker.sensors import hwmon, nvml, processor, raspberry, throttled
 from pareto.remote.worker.sensors.energy import Gauge, Meter, rapl_meters
 
 KEPT = 50_000
@@ -31,14 +31,17 @@ class Instruments:
 
     def __init__(self, pid: int, gpu: str | None, sysfs: Path) -> None:
         self._process = processor.WatchedProcess(pid)
-        found = (
-            *(processor.temperature(sysfs), processor.frequency(sysfs), raspberry.throttling()),
-            *rapl_meters(sysfs),
-            *(nvml.gpu(gpu, nvml.load()) if gpu is not None else ()),
-            raspberry.rails(),  # the slow one last: counters are to be read at the sample's time, not after it
-        )
-        self._gauges = [each for each in found if isinstance(each, Gauge)]
-        self._meters = [each for each in found if isinstance(each, Meter)]
+        of_gpu = nvml.gpu(gpu, nvml.load()) if gpu is not None else []
+        found = [processor.temperature(sysfs), processor.frequency(sysfs), *of_gpu]
+        found += [raspberry.throttling(), throttled.processor(sysfs)]
+        gauges = [each for each in found if isinstance(each, Gauge)]
+        bits = [each for each in gauges if each.field == throttled.FIELD]
+        self._gauges = [each for each in gauges if each not in bits] + throttled.together(bits)
+        # The slow one last: counters are to be read at the sample's time, not after it.
+        parts = (*rapl_meters(sysfs), *of_gpu, raspberry.rails())
+        meters = [each for each in parts if isinstance(each, Meter)]
+        whole = hwmon.board(sysfs) or (None if meters else hwmon.only(sysfs))
+        self._meters = [whole] if whole else meters
 
     @property
     def sensors(self) -> host_messages.Sensors:
@@ -48,15 +51,19 @@ class Instruments:
         by_field |= {gauge.field: gauge.source for gauge in self._gauges}
         by_field |= {"energy_j": energy, "power_w": energy} if energy else {}
         least_s = max((meter.least_window_s for meter in self._meters), default=0.0)
-        return host_messages.Sensors(by_field, least_s)
+        out = "; ".join(f"{meter.name}: {meter.leaves_out}" for meter in self._meters if meter.leaves_out)
+        return host_messages.Sensors(by_field, least_s, out)
 
     def sample(self) -> SensorSample:
         at_s = time.monotonic()
         of_process = self._process.sample(at_s)
         metered = [meter.sample(at_s) for meter in self._meters]
         values: dict[str, Any] = {gauge.field: gauge.read() for gauge in self._gauges}
-        energy_j, power_w = (_sum(getattr(each, of) for each in metered) for of in ("energy_j", "power_w"))
-        return SensorSample(at_s, **of_process, energy_j=energy_j, power_w=power_w, **values)
+        twice = [each for each in metered if each.integrated_j is not None]
+        values |= {of: _sum(getattr(each, of) for each in metered) for of in ("energy_j", "power_w")}
+        values |= {"counted_j": _sum(each.energy_j for each in twice)}
+        values |= {"integrated_j": _sum(each.integrated_j for each in twice)}
+        return SensorSample(at_s, **of_process, **values)
 
 
 class Sampler:

@@ -33,7 +33,7 @@ PLACES = """
     profiles.200ms-5mbit.edge_to_server.trace
     sessions.0 sessions.0.hosts sessions.0.hosts.edge sessions.0.bare_links
     sessions.0.hosts.edge.memory_bytes sessions.0.hosts.edge.idle_power_w sessions.0.hosts.edge.cuda
-    sessions.0.hosts.edge.torch sessions.0.hosts.edge.cores
+    sessions.0.hosts.edge.energy_leaves_out sessions.0.hosts.edge.torch sessions.0.hosts.edge.cores
     sessions.0.testbed.on_one_core sessions.0.testbed.shaper
     sessions.0.bare_links.edge-server sessions.0.bare_links.edge-server.rtt_s sessions.0.driver.packages
 """

@@ -11,11 +11,13 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.analysis.findings import Options, find
+from pareto.analysis.fronts import crossing, energy
 from pareto.analysis.fronts.energy import counted, note, with_middle
 from pareto.analysis.fronts.front import COLUMNS, front
 from pareto.analysis.fronts.objectives import DEFAULT, OBJECTIVES, chosen
 from pareto.analysis.fronts.where import Where
 from pareto.analysis.runs.load import load, stages
+from pareto.analysis.tables.report import overview
 from pareto.analysis.wording import forms, interval, more
 from pareto.protocol.errors import UserError
 from pareto.remote.link.units import duration, percent, rate
@@ -176,6 +178,93 @@ def test_the_caption_says_whose_energy_it_is(tmp_path: Path, snapshot: SnapshotA
     asked = both[both["point"] != str(LAST)]
     notes = [note(both, IDLE), note(asked, {}), note(edge, IDLE), note(both.assign(energy_of="server"), IDLE)]
     assert notes == snapshot
+
+
+PER_BYTE_J = {"tcp": 4e-8, "rpc": 9e-8}
+
+
+def crossing_energy(rows: list[dict[str, Any]], power_w: float = 3.2) -> list[dict[str, Any]]:
+    """The same trials on an edge that draws so much more than idle while it computes, and for each byte that it sends.
+    Its energy is of a batch's share; its power is another one in each round, as by another clock."""
+    for row in rows:
+        here_w, size = power_w * (1 + 0.1 * row["round"]), row["batch_size"]
+        row["edge_active_energy_j"] = here_w * row["edge_s"] / size
+        row["edge_active_energy_j"] += PER_BYTE_J[row["backend"]] * row["payload_bytes"] / size
+        row["edge_energy_j"] = row["edge_active_energy_j"] + 2.6 / row["throughput_ips"]
+    return rows
+
+
+def found_by(folder: Path, rows: list[dict[str, Any]]) -> pd.DataFrame:
+    return find([write(folder, rows)]).front.set_index("point")
+
+
+def test_what_a_byte_costs_the_edge_beyond_its_stage(tmp_path: Path) -> None:
+    rows = found_by(tmp_path, crossing_energy(trials(rounds=6, batch_size=4)))
+    assert rows.loc[str(LAST), crossing.COLUMNS].isna().all(), "nothing crosses"
+    crosses = rows.drop(index=str(LAST))
+    expected = crosses["backend"].astype("str").map(PER_BYTE_J)
+    for column in crossing.COLUMNS:
+        np.testing.assert_allclose(crosses[column], expected, rtol=1e-6)
+
+
+def test_what_a_byte_costs_by_few_rounds_or_after_a_codec(tmp_path: Path) -> None:
+    """Half of the bytes are sent, at the same energy: each costs twice as much. The point that sends nothing was
+    measured without a codec and stands for it. Three rounds give no interval."""
+    plain, coded = (crossing_energy(trials(backends=("tcp",))) for _ in range(2))
+    kept = [row | {"codec": "half"} for row in coded if row["payload_bytes"]]
+    for row in kept:
+        row["wire_bytes"] = row["payload_bytes"] / 2
+    rows = found_by(tmp_path, plain + kept)
+    for codec, times in (("none", 1), ("half", 2)):
+        own = rows[rows["codec"].eq(codec) & rows["payload_bytes"].gt(0)]
+        np.testing.assert_allclose(own[crossing.COLUMNS[0]], times * PER_BYTE_J["tcp"], rtol=1e-6)
+        assert own[crossing.COLUMNS[1:]].isna().all(axis=None)
+
+
+@pytest.mark.parametrize("lacking", ["idle power", "a point", "a round", "trust", "a sensor"])
+def test_what_a_byte_costs_is_known_or_said_why_not(
+    tmp_path: Path, lacking: str, snapshot: SnapshotAssertion
+) -> None:
+    rows = crossing_energy(trials(rounds=2))
+    alone = [row for row in rows if not row["payload_bytes"]]
+    if lacking in ("a sensor", "idle power"):
+        rows = [row | {"edge_active_energy_j": ""} for row in rows]
+    if lacking == "a sensor":
+        rows = [row | {"edge_energy_j": ""} for row in rows]
+    if lacking == "a point":
+        rows = [row for row in rows if row not in alone]
+    if lacking == "a round":
+        rows = [row for row in rows if (row in alone) == (row["round"] == 0)]
+    if lacking == "trust":
+        rows = [row | {"status": "invalid"} if row in alone else row for row in rows]
+    found = find([write(tmp_path, rows)])
+    assert found.front[crossing.COLUMNS].isna().all(axis=None)
+    assert [each for each in found.notes if "crosses" in each] == snapshot
+
+
+def test_what_the_meters_leave_out_and_which_energies_are_doubted(
+    tmp_path: Path, snapshot: SnapshotAssertion
+) -> None:
+    rows, staged = example_chain.trials([(3, 5, 8)], backends=["tcp"])
+    for number, stage in enumerate(staged):
+        stage["energy_doubt"] = ("", "none: a reading", "none: another", "doubtful: its counter")[number % 4]
+    run = example_chain.write(tmp_path, rows, staged)
+    out = [
+        {"hosts": {"edge": {"energy_leaves_out": each}}}
+        for each in ("a meter: USB\x1b", "a meter: USB\x1b", "x")
+    ]
+    assert [*energy.sentences(stages(run), [{"sessions": out}])] == snapshot
+    assert [*energy.sentences(stages(run).head(0), [{}])] == []
+
+
+def test_the_table_has_what_a_byte_costs_beside_the_energy(tmp_path: Path) -> None:
+    front = find([write(tmp_path, crossing_energy(trials()))]).front
+    for objectives, is_there in ((("energy", "latency"), True), (DEFAULT, False)):
+        table = overview(front, objectives)
+        assert (("crossing" in table.notes), "crossing" in [each.head for each in table.columns]) == (
+            is_there,
+        ) * 2
+    assert "0.04" in {cell.strip() for row in overview(front, ("energy", "latency")).rows for cell in row}
 
 
 def test_idle_power_as_far_as_the_manifest_knows_it() -> None:

@@ -87,7 +87,8 @@ def into_reading(reading: Reading) -> None:
 
 def into_columns(report: Any) -> None:
     series, usage = vars(report), read(Usage, USAGE)
-    keep(devices.columns(series, usage, 2.0, 1))
+    host = HostReport(usage, idle_power_w=2.0, meter=("a meter", 0.0))
+    keep(devices.columns(series, host, 1), devices.energy_standing(series, host))
     devices.throttling("edge", series, usage.trial_window)
     if (before := devices.until(series, usage.trial_window, usage.throughput_window)) is not None:
         devices.throttling("edge", series, before)

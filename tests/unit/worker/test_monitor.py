@@ -21,10 +21,11 @@ from pareto.protocol import host_messages as told
 from pareto.protocol.host_messages import SensorSample
 from pareto.protocol.validation import read
 from pareto.remote.worker import monitor as monitoring
-from pareto.remote.worker.monitor import Sampler
+from pareto.remote.worker.monitor import Instruments, Sampler
 from tests import REPOSITORY
 from tests.program import Program
 from tests.unit.worker.conftest import now_s
+from tests.unit.worker.test_sensors import COUNTER, JETSON, UUID, Pynvml, cpu, with_chips, zone
 
 INTERVAL_S = 0.01
 Child = subprocess.Popen[bytes]
@@ -318,3 +319,33 @@ def test_sampling_that_has_failed_does_not_look_like_none() -> None:
         with pytest.raises(RuntimeError) as failed:
             ask()
         assert isinstance(failed.value.__cause__, OSError)
+
+
+def test_a_gpu_and_a_processor_tell_of_one_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their bits together, their energies added, and the counter that can be checked beside its power; but where a rail
+    is all that the device takes, that alone."""
+    monkeypatch.setenv("PATH", "")
+    zone(tmp_path / RAPL, "package-0")
+    pynvml = Pynvml()
+    monkeypatch.setattr(monitoring.nvml, "load", lambda: pynvml)
+    cpu(tmp_path, 0, 0, package=7)
+    of_both = Instruments(os.getpid(), UUID, tmp_path)
+    first = of_both.sample()
+    assert (first.throttled, first.counted_j, first.integrated_j) == (0x80, 0.0, 0.0)
+    cpu(tmp_path, 0, 0, package=8)
+    zone(tmp_path / RAPL, "package-0", 500_000)
+    pynvml.answers[COUNTER] += 12_000
+    second = of_both.sample()
+    assert (second.throttled, second.energy_j, second.counted_j) == (0x90, 12.5, 12.0)
+    assert second.integrated_j == pytest.approx(80.5 * (second.at_s - first.at_s))
+    energy = of_both.sensors.by_field["energy_j"]
+    assert energy == f"powercap intel-rapl:0 + nvml {UUID} energy counter"
+    assert all(f"{name}: " in of_both.sensors.leaves_out for name in energy.split(" + "))
+    assert of_both.sensors.by_field["throttled"] == f"nvml {UUID} + thermal_throttle"
+    pynvml.broken.add(COUNTER)
+    missed = of_both.sample()
+    assert (missed.energy_j, missed.counted_j) == (None, None)
+    with_chips(tmp_path, JETSON)
+    of_board = Instruments(os.getpid(), UUID, tmp_path)
+    assert (of_board.sensors.by_field["energy_j"], of_board.sensors.least_window_s) == ("hwmon VDD_IN", 2.0)
+    assert (of_board.sample().power_w, of_board.sample().counted_j) == (6.0, None)

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import types
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -17,10 +18,11 @@ from unittest import mock
 import psutil
 import pytest
 
-from pareto.remote.worker.sensors import nvml, processor, raspberry
+from pareto.remote.worker.sensors import hwmon, nvml, processor, raspberry, throttled
 from pareto.remote.worker.sensors.energy import Gauge, Meter, Metered, rapl_meters
 from pareto.remote.worker.sensors.processor import WatchedProcess
-from pareto.remote.worker.sensors.raspberry import parse_rails_w, parse_throttled, throttled_words
+from pareto.remote.worker.sensors.raspberry import parse_rails_w, parse_throttled
+from pareto.remote.worker.sensors.throttled import throttled_words
 
 # Energy since the first sample, from counters and from present power
 
@@ -36,8 +38,11 @@ METERS: list[tuple[Meter, dict[float, Any]]] = [
     (Meter("x", answers(1000, 1003, 1004)), {10.0: (0.0, None), 11.0: (3.0, 3.0), 13.0: (4.0, 0.5)}),
     # One that misses a reading has lost nothing
     (Meter("x", answers(1000, None, 1004)), {0.0: (0.0, None), 1.0: (None, None), 2.0: (4.0, 2.0)}),
-    # Power that is read is not derived
-    (Meter("x", answers(0.0, 3.0), answers(20.0, None)), {0.0: (0.0, 20.0), 1.0: (3.0, None)}),
+    # Power that is read is not derived, and is integrated beside the counter
+    (
+        Meter("x", answers(0.0, 3.0, None, 9.0), answers(20.0, 22.0, 22.0, None)),
+        {0.0: (0.0, 20.0, 0.0), 1.0: (3.0, 22.0, 21.0), 2.0: (None, 22.0, 43.0), 3.0: (9.0, None)},
+    ),
     # Power alone, by the trapezoid rule over the real times; and where a reading is missing
     (Meter("x", None, answers(2, 4, 4)), {10.0: (0.0, 2.0), 10.5: (1.5, 4.0), 13.5: (13.5, 4.0)}),
     (Meter("x", None, answers(2, None, 4)), {0.0: (0.0, 2.0), 1.0: (None, None), 2.0: (6.0, 4.0)}),
@@ -46,7 +51,8 @@ METERS: list[tuple[Meter, dict[float, Any]]] = [
 
 def test_energy_since_the_first_reading() -> None:
     for meter, expected in METERS:
-        assert {at_s: tuple(meter.sample(at_s)) for at_s in expected} == expected
+        for at_s, told in expected.items():
+            assert meter.sample(at_s) == Metered(*told)
 
 
 def written(file: Path, text: object) -> Path:
@@ -103,8 +109,11 @@ def test_joules_across_the_wrap_and_of_what_may_be_read_and_has_a_range(tmp_path
 # A GPU
 
 UUID = "GPU-5e3c2c3a-0d6b-7f4e"
-READINGS = {"gpu_percent": 87, "gpu_memory_bytes": 30, "gpu_clock_hz": 1.98e9}
-COUNTER, POWER = "TotalEnergyConsumption", "PowerUsage"
+READINGS = {"gpu_percent": 87, "gpu_memory_bytes": 30, "gpu_clock_hz": 1.98e9, "gpu_temperature_c": 61}
+READINGS |= {"throttled": 0x80}
+COUNTER, POWER, INSTANT = "TotalEnergyConsumption", "PowerUsage", "FieldValues"
+OLD, NEW = "CurrentClocksThrottleReasons", "CurrentClocksEventReasons"
+POWER_CAP, HW_SLOWDOWN, SW_THERMAL, HW_THERMAL, POWER_BRAKE = 0x4, 0x8, 0x20, 0x40, 0x80
 
 
 class NVMLError(Exception):
@@ -115,7 +124,10 @@ class Pynvml:
     """pynvml with one GPU; `broken` holds the calls that raise."""
 
     NVML_CLOCK_SM = 1
+    NVML_TEMPERATURE_GPU = 0
+    NVML_FI_DEV_POWER_INSTANT = 186
     NVMLError = NVMLError
+    asked = types.MappingProxyType({"ClockInfo": (1,), "Temperature": (0,), INSTANT: ([186],)})
 
     def __init__(self, *broken: str) -> None:
         self.broken = set(broken)
@@ -123,8 +135,13 @@ class Pynvml:
             "UtilizationRates": SimpleNamespace(gpu=87, memory=12),
             "MemoryInfo": SimpleNamespace(total=80, free=50, used=30),
             "ClockInfo": 1980,
+            "Temperature": 61,
+            NEW: POWER_CAP | 0x1,
             COUNTER: 5_000_000,
             POWER: 70_500,
+            INSTANT: [SimpleNamespace(nvmlReturn=0, value=SimpleNamespace(uiVal=80_500))],
+            "Name": "NVIDIA L4",
+            OLD: POWER_CAP,
         }
 
     def nvmlInit(self) -> None:
@@ -139,8 +156,8 @@ class Pynvml:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         call = name.removeprefix("nvmlDeviceGet")
 
-        def answer(handle: str, *clock: int) -> Any:
-            assert (handle, clock) == ("gpu 1", (self.NVML_CLOCK_SM,) * (call == "ClockInfo"))
+        def answer(handle: str, *more: Any) -> Any:
+            assert (handle, more) == ("gpu 1", self.asked.get(call, ()))
             if call in self.broken:
                 raise NVMLError(call)
             return self.answers[call]
@@ -159,19 +176,56 @@ def meter_of(found: list[Gauge | Meter]) -> Meter:
 
 
 @pytest.mark.parametrize(
-    ("broken", "metered"),
-    {
-        "": [(0.0, 70.5), (12.0, 70.5)],
-        COUNTER: [(0.0, 70.5), (141.0, 70.5)],  # power is integrated
-        POWER: [(0.0, None), (12.0, 6.0)],  # by the counter's rise
-    }.items(),
+    ("broken", "how", "metered"),
+    [
+        # The counter, and beside it the power of the moment, or where there is none of the last second, integrated
+        ([], "energy counter", [(0.0, 80.5, 0.0), (12.0, 80.5, 161.0)]),
+        ([INSTANT], "energy counter", [(0.0, 70.5, 0.0), (12.0, 70.5, 141.0)]),
+        ([COUNTER], "power, integrated", [(0.0, 80.5, None), (161.0, 80.5, None)]),
+        ([POWER, INSTANT], "energy counter", [(0.0, None, None), (12.0, 6.0, None)]),  # by the counter's rise
+    ],
 )
-def test_a_gpus_energy_and_power(broken: str, metered: list[tuple[float, float]]) -> None:
-    pynvml = Pynvml(broken)
+def test_a_gpus_energy_and_power(broken: list[str], how: str, metered: list[Any]) -> None:
+    pynvml = Pynvml(*broken)
     meter = meter_of(nvml.gpu(UUID, pynvml))
+    assert meter.name == f"nvml {UUID} {how}"
     came = [meter.sample(0.0)]
     pynvml.answers[COUNTER] += 12_000
     assert [*came, meter.sample(2.0)] == metered
+
+
+def test_a_field_that_nvml_does_not_know_is_no_power() -> None:
+    pynvml = Pynvml(COUNTER, POWER)
+    pynvml.answers[INSTANT][0].nvmlReturn = 3
+    assert not [each for each in nvml.gpu(UUID, pynvml) if isinstance(each, Meter)]
+
+
+@pytest.mark.parametrize("model", ["NVIDIA A100-SXM4-80GB", "NVIDIA H100 PCIe", "NVIDIA H200", "Tesla V100"])
+def test_whose_sensor_sees_a_part_of_the_time(model: str) -> None:
+    pynvml = Pynvml()
+    pynvml.answers["Name"] = model
+    is_partly = model[7:11] in ("A100", "H100")
+    assert ("a quarter" in meter_of(nvml.gpu(UUID, pynvml)).leaves_out) == is_partly
+
+
+REASONS = {
+    0: [], 0x1 | 0x2 | 0x10: [], POWER_CAP: ["GPU at its power cap"], SW_THERMAL: ["GPU slowed for heat"],
+    HW_SLOWDOWN | HW_THERMAL: ["GPU slowed for heat", "GPU slowed by its hardware or power supply"],
+    POWER_BRAKE | HW_SLOWDOWN: ["GPU slowed by its hardware or power supply"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("known_as", [NEW, OLD])
+def test_why_a_gpus_clock_is_low(known_as: str) -> None:
+    pynvml = Pynvml(*{NEW, OLD} - {known_as})
+    for reasons, words in REASONS.items():
+        pynvml.answers[known_as] = reasons
+        bits = readings(nvml.gpu(UUID, pynvml))["throttled"]
+        assert isinstance(bits, int)
+        assert throttled_words(bits) == words
+        assert bool(bits & throttled.SPOILING) == (bool(words) and reasons != POWER_CAP)
+    pynvml.broken |= {NEW, OLD}
+    assert "throttled" not in readings(nvml.gpu(UUID, pynvml))
 
 
 def test_gauges_in_base_units_without_those_that_a_device_does_not_support(
@@ -182,7 +236,7 @@ def test_gauges_in_base_units_without_those_that_a_device_does_not_support(
     assert readings(gpu) == readings(nvml.gpu(UUID.removeprefix("GPU-"), Pynvml())) == READINGS, "as by CUDA"
     for broken, field in zip(Pynvml().answers, READINGS, strict=False):
         left = {name: value for name, value in READINGS.items() if name != field}
-        assert readings(nvml.gpu(UUID, Pynvml(broken))) == left
+        assert readings(nvml.gpu(UUID, Pynvml(broken, OLD))) == left
     # An error later is a missing value and earlier no sensor.
     pynvml = Pynvml()
     gpu = nvml.gpu(UUID, pynvml)
@@ -194,6 +248,120 @@ def test_gauges_in_base_units_without_those_that_a_device_does_not_support(
     for module, loaded in ((pynvml, pynvml), (Pynvml("init"), None), (None, None)):
         monkeypatch.setitem(sys.modules, "pynvml", module)
         assert nvml.load() is loaded
+
+
+# The kernel's hardware monitors: a line is a chip and its files
+
+JETSON = (
+    "ina3221 in1_label=VDD_IN in1_input=5000 curr1_input=1200 in2_label=VDD_CPU_GPU_CV in2_input=5000 "
+    "curr2_input=400 in3_label=VDD_SOC in3_input=5000 curr3_input=200 in7_label=sum in7_input=40 "
+    "update_interval=200"
+)
+AGX = (
+    "ina3221 in1_label=VDD_GPU_SOC in1_input=19000 curr1_input=200 in2_label=VDD_CPU_CV in2_input=19000 "
+    "curr2_input=100\nina3221 in2_label=VIN_SYS_5V0 in2_input=5000 curr2_input=600 "
+    "in4_label=VDDQ_VDD2_1V8AO in4_input=5000 curr4_input=100"
+)
+CHIPS: dict[str, tuple[str, float, float] | None] = {
+    # The rail of all, and not those behind it
+    JETSON: ("VDD_IN", 6.0, 2.0),
+    AGX: ("VDD_GPU_SOC + VDD_CPU_CV + VIN_SYS_5V0", 8.7, 1.0),
+    # One input, whatever it is; of an average its own interval
+    "power_meter power1_average=250000000 power1_average_interval=5000": ("power_meter power1", 250.0, 50.0),
+    "ina226 in1_input=5000 curr1_input=700 power1_input=3500000\nnvme temp1_input=40000": (
+        "ina226 power1",
+        3.5,
+        1.0,
+    ),
+    "ina219 in1_input=5000 curr1_input=700": ("ina219 in1", 3.5, 1.0),
+    # Several, of which nothing says that one holds the others; one that does not answer; a regulator's two sides; a
+    # battery
+    "ina226 power1_input=3500000\nina226 power1_input=100000": None,
+    "amd power1_input=1 power2_input=2": None,
+    "ina219 in1_input=5000": None,
+    "ina226 power1_input=": None,
+    "tps in1_input=12000 curr1_input=700": None,
+    "BAT0 power1_input=3500000 device/type=Battery": None,
+    "": None,
+}
+
+
+def with_chips(sysfs: Path, chips: str) -> Path:
+    for number, line in enumerate(chips.splitlines()):
+        name, *files = line.split()
+        for file, _, text in (each.partition("=") for each in (f"name={name}", *files)):
+            written(sysfs / f"sys/class/hwmon/hwmon{number}" / file, text)
+    return sysfs
+
+
+@pytest.mark.parametrize("chips", CHIPS)
+def test_the_meter_of_all_that_a_board_takes(tmp_path: Path, chips: str) -> None:
+    sysfs = with_chips(tmp_path, chips)
+    meter = hwmon.board(sysfs) or hwmon.only(sysfs)
+    assert (hwmon.board(sysfs) is not None) == ("VDD" in chips)
+    found = meter and (meter.name, meter.sample(0.0).power_w, meter.least_window_s)
+    name, *figures = CHIPS[chips] or ("", None)
+    assert found == (None if CHIPS[chips] is None else (f"hwmon {name}", *map(pytest.approx, figures)))
+    assert meter is None or meter.leaves_out
+    if meter is not None:
+        shutil.rmtree(tmp_path / "sys/class/hwmon/hwmon0")
+        assert meter.sample(1.0) == Metered(None, None), "a part is not the whole"
+
+
+def test_a_chip_that_counts_energy_is_taken_as_it_is(tmp_path: Path) -> None:
+    with_chips(tmp_path, "amd_energy energy1_input=5000000 power1_input=7000000")
+    meter = hwmon.only(tmp_path)
+    assert meter is not None
+    meter.sample(0.0)
+    written(tmp_path / "sys/class/hwmon/hwmon0/energy1_input", 9_000_000)
+    assert meter.sample(2.0) == Metered(4.0, 2.0)
+
+
+# Thermal limits of x86 processors, and several who tell of one device
+
+CPUS = "sys/devices/system/cpu"
+
+
+def cpu(sysfs: Path, number: int, of: int, **counts: int) -> None:
+    written(sysfs / f"{CPUS}/cpu{number}/topology/physical_package_id", 0)
+    written(sysfs / f"{CPUS}/cpu{number}/topology/core_id", of)
+    for what, count in counts.items():
+        written(sysfs / f"{CPUS}/cpu{number}/thermal_throttle/{what}_throttle_count", count)
+
+
+def test_a_thermal_limit_that_was_reached_since_the_last_reading(tmp_path: Path) -> None:
+    cpu(tmp_path, 0, 0)
+    assert throttled.processor(tmp_path) is None, "a virtual machine"
+    for number, core in enumerate((0, 1, 0, 1)):
+        cpu(tmp_path, number, core, package=7, core=3)
+    gauge = throttled.processor(tmp_path)
+    assert gauge is not None and gauge.read() == 0, "what was so before is not held against it"
+    for changed in ({"core": 4, "package": 7}, {"core": 4, "package": 9}):
+        cpu(tmp_path, 1, 1, **changed)
+        cpu(tmp_path, 0, 0, **{"core": 3, "package": changed["package"]})
+        assert throttled_words(int(gauge.read() or 0)) == ["processor at its thermal limit"]
+        assert gauge.read() == 0
+    counted = tmp_path / f"{CPUS}/cpu0/thermal_throttle/package_throttle_count"
+    counted.rename(hidden := tmp_path / "hidden")
+    assert gauge.read() is None
+    hidden.rename(counted)
+    assert gauge.read() == 0, "it had no less meanwhile"
+
+
+@pytest.mark.parametrize(
+    ("told", "bits"),
+    [
+        ((0, 0), 0),
+        ((0x50000, 0x20), 0x50020),
+        ((None, 0), None),
+        ((None, 0x10), 0x10),
+        ((0x50000, None), None),
+    ],
+)
+def test_bits_of_several_sensors(told: tuple[int | None, ...], bits: int | None) -> None:
+    (gauge,) = throttled.together([Gauge("throttled", str(at), answers(one)) for at, one in enumerate(told)])
+    assert (gauge.field, gauge.source, gauge.read()) == ("throttled", "0 + 1", bits)
+    assert throttled.together([]) == []
 
 
 # What a Raspberry Pi's firmware prints, and a `vcgencmd` that is missing or refuses

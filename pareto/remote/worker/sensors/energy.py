@@ -30,15 +30,17 @@ def answering(gauge: Gauge) -> Gauge | None:
 
 
 class Metered(NamedTuple):
-    """A meter's reading. None: the source did not answer, or there is no earlier reading to derive the power from."""
+    """A meter's reading. None: the source did not answer, or there is no earlier reading to derive the power from.
+    integrated_j: of one that counts its energy and tells its power, the same energy by its power."""
 
     energy_j: float | None
     power_w: float | None
+    integrated_j: float | None = None
 
 
 @dataclass(eq=False)
 class Meter:
-    """A source of energy, and how often it may be asked: over less than `least_window_s` its energy says little.
+    """A source of energy. Over less than `least_window_s` its energy says little. leaves_out: what it does not see.
 
     One that counts its energy itself is taken as it is, from its first reading on; power, where it is not read too, is
     the difference quotient of the last two readings. range_j: where the counter starts anew. At 65 kJ, a usual range,
@@ -53,28 +55,32 @@ class Meter:
     read_power_w: Callable[[], float | None] | None = None
     range_j: float = 0.0
     least_window_s: float = 0.0
+    leaves_out: str = ""
     _energy_j: float = field(default=0.0, init=False)
+    _integrated_j: float = field(default=0.0, init=False)
     _last: tuple[float, float] | None = field(default=None, init=False)
+    _last_power: tuple[float, float] | None = field(default=None, init=False)
 
     def sample(self, at_s: float) -> Metered:
         """The reading at a time; the times of one meter rise."""
         counted_j = self.read_energy_j() if self.read_energy_j else None
         power_w = self.read_power_w() if self.read_power_w else None
-        reading = counted_j if self.read_energy_j else power_w
-        if reading is None:
-            return Metered(None, power_w)
-        if self._last is not None:
-            last_at_s, last = self._last
-            passed_s = at_s - last_at_s
-            if self.read_energy_j is None:
-                step_j = (last + reading) / 2 * passed_s
-            else:
-                step_j = reading - last + (self.range_j if reading < last else 0.0)
-                if self.read_power_w is None and passed_s > 0:
-                    power_w = step_j / passed_s
-            self._energy_j += step_j
-        self._last = (at_s, reading)
-        return Metered(self._energy_j, power_w)
+        if power_w is not None:
+            last_at_s, last_w = self._last_power or (at_s, power_w)
+            self._integrated_j += (last_w + power_w) / 2 * (at_s - last_at_s)
+            self._last_power = at_s, power_w
+        integrated_j = None if power_w is None else self._integrated_j
+        if self.read_energy_j is None:
+            return Metered(integrated_j, power_w)
+        if counted_j is None:
+            return Metered(None, power_w, integrated_j)
+        last_at_s, last_j = self._last or (at_s, counted_j)
+        step_j = counted_j - last_j + (self.range_j if counted_j < last_j else 0.0)
+        if self.read_power_w is None and at_s > last_at_s:
+            power_w = step_j / (at_s - last_at_s)
+        self._energy_j += step_j
+        self._last = at_s, counted_j
+        return Metered(self._energy_j, power_w, integrated_j)
 
 
 def rapl_meters(sysfs: Path) -> list[Meter]:
@@ -90,7 +96,10 @@ def rapl_meters(sysfs: Path) -> list[Meter]:
             range_uj = integer(zone / "max_energy_range_uj")
             if range_uj is not None and _counted_j(zone) is not None:
                 name = f"powercap {zone.name}{note}"
-                meters.append(Meter(name, partial(_counted_j, zone), range_j=range_uj / 1e6))
+                out = (
+                    "" if note else f"{'' if memory else 'memory, '}the board, disks, cards, the power supply"
+                )
+                meters.append(Meter(name, partial(_counted_j, zone), range_j=range_uj / 1e6, leaves_out=out))
     return meters
 
 

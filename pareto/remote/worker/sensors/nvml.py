@@ -3,11 +3,13 @@ https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 from pareto.remote.worker.sensors.energy import Gauge, Meter, answering
+from pareto.remote.worker.sensors.throttled import FIELD, of_nvml
 
 _KINDS = ("GPU-", "MIG-")
 """How NVML's UUIDs begin; CUDA's own lack it."""
@@ -49,17 +51,35 @@ def gpu(uuid: str, nvml: Any) -> list[Gauge | Meter]:
     except nvml.NVMLError:
         return []
     name = f"nvml {uuid}"
-    calls: dict[str, Callable[[], float]] = {
-        "gpu_percent": lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu,
-        "gpu_memory_bytes": lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used,
-        "gpu_clock_hz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM) * 1e6,
-    }
-    gauges = (answering(Gauge(field, name, reader(call))) for field, call in calls.items())
-    # Energy: since Volta. On newer GPUs the power is a mean over the last second.
+    calls: list[tuple[str, Callable[[], float]]] = [
+        ("gpu_percent", lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu),
+        ("gpu_memory_bytes", lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used),
+        ("gpu_clock_hz", lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM) * 1e6),
+        ("gpu_temperature_c", lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)),
+        # By the name that older drivers know, and by the newer one.
+        (FIELD, lambda: of_nvml(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))),
+        (FIELD, lambda: of_nvml(nvml.nvmlDeviceGetCurrentClocksEventReasons(handle))),
+    ]
+    gauges = {field: gauge for field, call in calls if (gauge := answering(Gauge(field, name, reader(call))))}
+
+    def instant_w() -> float:
+        (found,) = nvml.nvmlDeviceGetFieldValues(handle, [nvml.NVML_FI_DEV_POWER_INSTANT])
+        if found.nvmlReturn:
+            raise nvml.NVMLError(found.nvmlReturn)
+        return float(found.value.uiVal / 1e3)
+
+    # Energy: since Volta. On newer GPUs the plain power is a mean over the last second.
     sources = (
         reader(lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3),
+        reader(instant_w),
         reader(lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1e3),
     )
-    energy, power = (read if read() is not None else None for read in sources)
-    meters = [Meter(name, energy, power, least_window_s=LEAST_WINDOW_S)] if energy or power else []
-    return [*(gauge for gauge in gauges if gauge), *meters]
+    energy, *powers = (read if read() is not None else None for read in sources)
+    power = next(filter(None, powers), None)
+    out = "the host"
+    with suppress(nvml.NVMLError):
+        if seen := re.search("[AH]100", str(nvml.nvmlDeviceGetName(handle))):
+            out += f" (and an {seen[0]}'s sensor sees a quarter of the time: arXiv 2312.02741)"
+    name += " energy counter" if energy else " power, integrated"
+    meter = Meter(name, energy, power, least_window_s=LEAST_WINDOW_S, leaves_out=out)
+    return [*gauges.values(), *[meter] * bool(energy or power)]

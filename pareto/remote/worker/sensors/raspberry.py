@@ -1,5 +1,5 @@
-"""A Raspberry Pi's firmware, asked by `vcgencmd`: is it throttled, and what its power rails take. The driver uses
-parsers and words too. https://www.raspberrypi.com/documentation/computers/os.html#vcgencmd"""
+"""A Raspberry Pi's firmware, asked by `vcgencmd`: is it throttled, and what its power rails take.
+https://www.raspberrypi.com/documentation/computers/os.html#vcgencmd"""
 
 from __future__ import annotations
 
@@ -9,19 +9,10 @@ import subprocess
 from pareto.remote.worker.checkup import run
 from pareto.remote.worker.sensors.energy import Gauge, Meter, answering
 
-_WORDS = ("under-voltage", "frequency capped", "throttled", "soft temperature limit")
-NOW, SINCE_BOOT = 0b1111, 16
-"""Bits 0 to 3 of `get_throttled` say what is so now; bits 16 to 19 the same of all the time since boot."""
-
 _TIMEOUT_S = 2.0
 """A firmware that hangs must not hold up the other sensors for long."""
 
 _RAIL = re.compile(r"^\s*(\w+)_([AV])\s+\w+\(\d+\)=(-?\d+(?:\.\d+)?)\2\s*$", re.MULTILINE)
-
-
-def throttled_words(bits: int) -> list[str]:
-    """The words for what holds this device back now, by the bits of `get_throttled`."""
-    return [word for bit, word in enumerate(_WORDS) if bits >> bit & 1]
 
 
 def parse_throttled(text: str) -> int | None:
@@ -34,8 +25,7 @@ def parse_rails_w(text: str) -> float | None:
     """Watts of all rails in the output of `pmic_read_adc` that have both a current and a voltage.
 
     ``3V3_SYS_A current(1)=0.0468A`` and ``3V3_SYS_V volt(9)=3.2984V`` are one rail: pairs go by name, the
-    channel numbers differ. None if there is no pair. It is less than what the board takes: nothing measures
-    the current of the 5 V input, so that USB devices, a HAT and the regulators' losses are missing.
+    channel numbers differ. None if there is no pair.
     """
     rails = {(name, unit): float(value) for name, unit, value in _RAIL.findall(text)}
     amperes = {name: value for (name, unit), value in rails.items() if unit == "A"}
@@ -50,12 +40,14 @@ def throttling() -> Gauge | None:
 
 
 def rails() -> Meter | None:
-    """The rails of the power controller that a Raspberry Pi 5 has."""
+    """The rails of the power controller that a Raspberry Pi 5 has. Nothing measures the current of its 5 V input."""
 
     def read_w() -> float | None:
         return parse_rails_w(_vcgencmd("pmic_read_adc"))
 
-    return None if read_w() is None else Meter("vcgencmd pmic_read_adc", read_power_w=read_w)
+    out = "USB devices, HATs and the regulators' losses (at the wall about 1.145 times as much, and 0.59 W)"
+    meter = Meter("vcgencmd pmic_read_adc", read_power_w=read_w, leaves_out=out)
+    return None if read_w() is None else meter
 
 
 def _vcgencmd(command: str) -> str:
