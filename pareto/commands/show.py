@@ -1,0 +1,117 @@
+"""`show`: pictures of what a run's split model says of images, beside what the uncut model says."""
+
+from __future__ import annotations
+
+import io
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pareto import COMMAND, RESULTS
+from pareto.basics import files
+from pareto.commands import help as cli_help
+from pareto.commands.help import CONCLUDE, WHERE, argument, command, option, takes
+from pareto.commands.report import run_folders
+from pareto.commands.runs import last
+from pareto.protocol.errors import UserError
+from pareto.remote.link.units import percent
+from pareto.sweep import splits
+from pareto.sweep.dataset_names import SYNTHETIC
+
+if TYPE_CHECKING:
+    from pareto.analysis.runs.load import Joined
+
+_FILES = ("model", "weights", "codec", "dataset", "data_path")
+
+
+@command(CONCLUDE, "show results/night --data-path photos", "show --point 7 --where 'codec == int8'")
+@takes(*_FILES, head="Again, where the run had files")
+def show(
+    run: Path | None = argument("RUN", "A run's folder.  [the last run]", None, cli_help.runs),
+    *,
+    point: str = option("", "Where the model is cut.  [the run's answer]", kind="POINT"),
+    where: str = WHERE,
+    images: int = option(8, "How many images.", kind="N", min=1, max=64),
+    out: Path | None = cli_help.out("Where pictures/ goes.  [the run's folder]", None),
+    **options: Any,
+) -> None:
+    """Draw what a run's split model says of its images beside the uncut model: classes, masks or boxes.
+
+    Both are made anew, and run here. Of several models, codecs or engines, --where chooses.
+    """
+    from pareto.analysis.naming import file_stem
+    from pareto.analysis.page.document import SHEET
+    from pareto.analysis.runs.load import joined
+    from pareto.analysis.runs.points import cuts
+    from pareto.basics.console import console
+    from pareto.driver.manifest import difference, resumed_sweep
+    from pareto.trial.store import read_manifest
+
+    screen = console()
+    (folder,) = run_folders(screen, [run], RESULTS) if run else last(screen)
+    sweep = resumed_sweep(folder, cli_help.typed(options), "show", _FILES)
+    if sweep.dataset == SYNTHETIC or sweep.simulated:
+        what = "simulated" if sweep.simulated else "measured on noise"
+        raise UserError(f"{folder} was {what}, so there is no picture to draw: measure with --dataset")
+    cell = chosen(joined([folder]), point, where)
+    name, engine, split = cell["model"], cell["engine"], cuts(cell["point"])
+    screen.print(f"making {name} anew, to cut it at point {cell['point']}{cell['why']}", soft_wrap=True)
+    from pareto.models import sheet
+    from pareto.models.prepare import prepare, recipe
+    from pareto.partitions.model import describe
+
+    measured: Any = ()
+    if any(each.own for each in sweep.coding):  # it is made for all its points at once
+        measured = splits.to_measure(name, describe(recipe(name, sweep))[0], sweep, len(split))
+    made = prepare(name, sweep, measured)
+    if words := difference(read_manifest(folder), {name: made.manifest}, {}):
+        raise UserError(f"{folder} was made {words}")
+    codec = next(each for each in sweep.coding if each.text == cell["codec"])
+    said = sheet.said(made, split, codec, engine, int(cell["batch_size"]), sweep.seed, images)
+    title = [
+        f"{name} cut at {cell['point']} ({cell['point_name']}), codec {said.codec}, engine {engine}",
+        f"the top answers agree in {said.agree.count(1)} of {len(said.agree)} images"
+        + (f", at {percent(sum(said.agree) / len(said.agree))} of all pixels" if said.masks else ""),
+        *["the weights are random: what is said of an image means nothing"] * (sweep.weights == "seeded"),
+    ]
+    stem, drawn = file_stem(name, "point", cell["point"], said.codec, engine), sheet.pictures(said)
+    content = {SHEET.format(stem): sheet.sheet(drawn, title)}
+    for number, picture in enumerate(drawn):
+        content[f"pictures/{stem}-{number // 2 + 1:02}-{'uncut' if number % 2 else 'split'}.png"] = picture
+    root = (out or folder).resolve()
+    with files.written_into(root):
+        files.claim(root, *content)
+        for file, picture in content.items():
+            sheet.utils.save_image(picture / 255, png := io.BytesIO(), "png")
+            files.write(root / file, png.getvalue(), under=root)
+    page = [] if out else [f"into the page: {COMMAND} report {folder}"]
+    for line in (*title, f"{root / SHEET.format(stem)}; beside it each picture alone", *page):
+        screen.print(line, soft_wrap=True)
+
+
+def chosen(runs: Joined, point: str, where: str) -> dict[str, Any]:
+    """The columns of a trial of the cell to draw, and `why` its point where none is named. Raises UserError."""
+    from pareto.analysis.advice.ranking import ranking
+    from pareto.analysis.advice.workload import workloads
+    from pareto.analysis.fronts.where import Where
+    from pareto.analysis.naming import levels
+    from pareto.analysis.runs.points import competing, in_every_codec, order, work_names
+
+    every = in_every_codec(runs.trials)
+    rows = every[Where.parse(where).holds(every) & every["point"].isin([point] if point else every["point"])]
+    if rows.empty:
+        there = ", ".join(levels(every["point"]))
+        raise UserError(f"no trial has point {point or 'any'}{', ' * bool(where)}{where}: there are {there}")
+    for each in workloads(replace(runs, trials=competing(rows)), over_engines=True, strict=False):
+        with suppress(UserError, IndexError):  # it has no valid trial
+            netem = str(each.valid["netem"].iloc[0])
+            best = ranking(each, each.networks.get(netem), profile=netem).best
+            is_best = (rows["point"] == best["point"]) & (rows["codec"] == each.first["codec"])
+            is_best &= work_names(rows).eq(best["engine"]) | (best["engine"] == "")
+            return {**rows[is_best].iloc[0], "why": f", the answer at {netem}" * (not point)}
+    is_split = (rows["payload_bytes"] > 0) & (rows["point"] != "0")
+    by = rows.assign(whole=~is_split, order=order(rows["point"])).sort_values(
+        ["whole", "order"], kind="stable"
+    )
+    return {**by.iloc[0], "why": ", the first measured" * (not point)}
