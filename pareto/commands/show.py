@@ -67,17 +67,25 @@ def show(
     made = prepare(name, sweep, measured)
     if words := difference(read_manifest(folder), {name: made.manifest}, {}):
         raise UserError(f"{folder} was made {words}")
-    codec = next(each for each in sweep.coding if each.text == cell["codec"])
-    said = sheet.said(made, split, codec, engine, int(cell["batch_size"]), sweep.seed, images)
+    codecs, size = {each.text: each for each in sweep.coding}, int(cell["batch_size"])
+    if (
+        cell["codec"] not in codecs
+        or size not in made.data
+        or engine not in sweep.engines
+        or max(split) > made.facts.last
+    ):
+        raise UserError(f"{folder}: a trial of {name} {cell['point']} is none that its manifest asks for")
+    of_cell = split, codecs[cell["codec"]], engine, size
+    pictures, agree, at_work = sheet.drawn(made, *of_cell, sweep.seed, images)
     title = [
-        f"{name} cut at {cell['point']} ({cell['point_name']}), codec {said.codec}, engine {engine}",
-        f"the top answers agree in {said.agree.count(1)} of {len(said.agree)} images"
-        + (f", at {percent(sum(said.agree) / len(said.agree))} of all pixels" if said.masks else ""),
+        f"{name} cut at {cell['point']} ({cell['point_name']}), codec {at_work}, engine {engine}",
+        f"the top answers agree in {agree.count(1)} of {len(agree)} images"
+        + f", at {percent(sum(agree) / len(agree))} of all pixels" * any(0 < each < 1 for each in agree),
         *["the weights are random: what is said of an image means nothing"] * (sweep.weights == "seeded"),
     ]
-    stem, drawn = file_stem(name, "point", cell["point"], said.codec, engine), sheet.pictures(said)
-    content = {SHEET.format(stem): sheet.sheet(drawn, title)}
-    for number, picture in enumerate(drawn):
+    stem = file_stem(name, "point", cell["point"], at_work, engine)
+    content = {SHEET.format(stem): sheet.sheet(pictures, title)}
+    for number, picture in enumerate(pictures):
         content[f"pictures/{stem}-{number // 2 + 1:02}-{'uncut' if number % 2 else 'split'}.png"] = picture
     root = (out or folder).resolve()
     with files.written_into(root):
