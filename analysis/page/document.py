@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import itertools
 import math
-import re
 import shlex
 from collections.abc import Iterator
 from contextlib import suppress
@@ -46,9 +44,8 @@ MOST_CELLS = 4000
 """How many points a page has: with more, no telephone opens it."""
 PLANE = {"latency", "throughput"}
 """The objectives whose front is a staircase in the chart."""
-SHEET = "pictures/sheet-{}.png"
+SHEET, MOST_SHEETS, MOST_SHEET_BYTES = "pictures/sheet.png", 6, 1 << 24
 """A sheet of pictures, which `show` makes in a run's folder."""
-MOST_SHEETS, MOST_SHEET_BYTES = 6, 8_000_000
 _FIRST = ["backend", "point", "name", "latency", "latency-interval", "images", "of-bound", "bound-by", "sure"]
 """The columns of a point that come first: those of the terminal's table."""
 _THEIRS = {
@@ -105,17 +102,17 @@ def html(findings: Findings) -> str:
         commands=[*dict.fromkeys(command(sweep) for sweep in sweeps if sweep)],
         unrecorded=[run.folder.name for run, sweep in zip(findings.runs, sweeps, strict=True) if not sweep],
         again=_again(findings),
-        sheets=[*itertools.islice(_sheets(findings), MOST_SHEETS)],
+        sheets=[*_sheets(findings)],
     )
 
 
 def _sheets(findings: Findings) -> Iterator[tuple[str, str]]:
-    """Yield the name of each sheet of pictures that a run's folder lists and has, and the picture as a URI."""
-    for folder in (run.folder for run in findings.runs):
-        for name in sorted(filter(re.compile(SHEET.format("[A-Za-z0-9.+-]+")).fullmatch, files.made(folder))):
-            with suppress(files.StoreError, OSError):
-                content = base64.b64encode(files.read(folder, *name.split("/"), most_bytes=MOST_SHEET_BYTES))
-                yield f"{folder.name}: {Path(name).stem}", f"data:image/png;base64,{content.decode()}"
+    """Yield the name of each run whose folder lists and has a sheet of pictures, and the picture as a URI."""
+    for folder in (run.folder for run in findings.runs[:MOST_SHEETS]):
+        with suppress(files.StoreError, OSError):
+            if SHEET in files.made(folder):
+                content = files.read(folder, *SHEET.split("/"), most_bytes=MOST_SHEET_BYTES)
+                yield folder.name, f"data:image/png;base64,{base64.b64encode(content).decode()}"
 
 
 def conditions(findings: Findings) -> list[dict[str, Any]]:

@@ -32,7 +32,7 @@ def show(
     *,
     point: str = option("", "Where the model is cut.  [the run's answer]", kind="POINT"),
     where: str = WHERE,
-    images: int = option(8, "How many images.", kind="N", min=1, max=64),
+    most: int = option(8, "How many images.", "--images", kind="N", min=1, max=64),
     out: Path | None = cli_help.out("Where pictures/ goes.  [the run's folder]", None),
     **options: Any,
 ) -> None:
@@ -40,7 +40,6 @@ def show(
 
     Both are made anew, and run here. Of several models, codecs or engines, --where chooses.
     """
-    from pareto.analysis.naming import file_stem
     from pareto.analysis.page.document import SHEET
     from pareto.analysis.runs.load import joined
     from pareto.analysis.runs.points import cuts
@@ -68,33 +67,29 @@ def show(
     if words := difference(read_manifest(folder), {name: made.manifest}, {}):
         raise UserError(f"{folder} was made {words}")
     codecs, size = {each.text: each for each in sweep.coding}, int(cell["batch_size"])
-    if (
-        cell["codec"] not in codecs
-        or size not in made.data
-        or engine not in sweep.engines
-        or max(split) > made.facts.last
-    ):
+    known = cell["codec"] in codecs, engine in sweep.engines, size in made.data, max(split) <= made.facts.last
+    if not all(known):
         raise UserError(f"{folder}: a trial of {name} {cell['point']} is none that its manifest asks for")
     of_cell = split, codecs[cell["codec"]], engine, size
-    pictures, agree, at_work = sheet.drawn(made, *of_cell, sweep.seed, images)
+    pictures, agree, at_work = sheet.drawn(made, *of_cell, sweep.seed, most)
     title = [
         f"{name} cut at {cell['point']} ({cell['point_name']}), codec {at_work}, engine {engine}",
         f"the top answers agree in {agree.count(1)} of {len(agree)} images"
         + f", at {percent(sum(agree) / len(agree))} of all pixels" * any(0 < each < 1 for each in agree),
         *["the weights are random: what is said of an image means nothing"] * (sweep.weights == "seeded"),
     ]
-    stem = file_stem(name, "point", cell["point"], at_work, engine)
-    content = {SHEET.format(stem): sheet.sheet(pictures, title)}
+    content = {SHEET: sheet.sheet(pictures, title)}
     for number, picture in enumerate(pictures):
-        content[f"pictures/{stem}-{number // 2 + 1:02}-{'uncut' if number % 2 else 'split'}.png"] = picture
+        content[f"pictures/{number // 2 + 1:02}-{'uncut' if number % 2 else 'split'}.png"] = picture
     root = (out or folder).resolve()
     with files.written_into(root):
-        files.claim(root, *content)
+        former = {each for each in files.made(root) if each.rpartition("/")[0] == "pictures"}
+        files.claim(root, *content, instead_of=former)
         for file, picture in content.items():
             sheet.utils.save_image(picture / 255, png := io.BytesIO(), "png")
             files.write(root / file, png.getvalue(), under=root)
     page = [] if out else [f"into the page: {COMMAND} report {folder}"]
-    for line in (*title, f"{root / SHEET.format(stem)}; beside it each picture alone", *page):
+    for line in (*title, f"{root / SHEET}; beside it each picture alone", *page):
         screen.print(line, soft_wrap=True)
 
 
@@ -109,8 +104,9 @@ def chosen(runs: Joined, point: str, where: str) -> dict[str, Any]:
     every = in_every_codec(runs.trials)
     rows = every[Where.parse(where).holds(every) & every["point"].isin([point] if point else every["point"])]
     if rows.empty:
-        there = ", ".join(levels(every["point"]))
-        raise UserError(f"no trial has point {point or 'any'}{', ' * bool(where)}{where}: there are {there}")
+        there = [f"{each}s {', '.join(levels(every[each]))}" for each in ("point", "codec", "engine")]
+        asked = " and ".join(filter(None, (point and f"point {point}", where)))
+        raise UserError(f"no trial has {asked or 'ended'}: there are {'; '.join(there)}")
     for each in workloads(replace(runs, trials=competing(rows)), over_engines=True, strict=False):
         with suppress(UserError, IndexError):  # it has no valid trial
             netem = str(each.valid["netem"].iloc[0])
