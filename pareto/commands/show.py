@@ -16,7 +16,6 @@ from pareto.commands.report import run_folders
 from pareto.commands.runs import last
 from pareto.protocol.errors import UserError
 from pareto.remote.link.units import percent
-from pareto.sweep import splits
 from pareto.sweep.dataset_names import SYNTHETIC
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ def show(
 ) -> None:
     """Draw what a run's split model says of its images beside the uncut model: classes, masks or boxes.
 
-    Both are made anew, and run here. Of several models, codecs or engines, --where chooses.
+    Both are made anew, and run here. --where chooses among models, codecs and engines.
     """
     from pareto.analysis.page.document import SHEET
     from pareto.analysis.runs.load import joined
@@ -59,10 +58,11 @@ def show(
     from pareto.models import sheet
     from pareto.models.prepare import prepare, recipe
     from pareto.partitions.model import describe
+    from pareto.sweep.splits import to_measure
 
     measured: Any = ()
     if any(each.own for each in sweep.coding):  # it is made for all its points at once
-        measured = splits.to_measure(name, describe(recipe(name, sweep))[0], sweep, len(split))
+        measured = to_measure(name, describe(recipe(name, sweep))[0], sweep, len(split))
     made = prepare(name, sweep, measured)
     if words := difference(read_manifest(folder), {name: made.manifest}, {}):
         raise UserError(f"{folder} was made {words}")

@@ -215,6 +215,7 @@ def test_other_boxes_do_not_agree():
     box = torch.tensor([[0.0, 0.0, 4.0, 4.0]])
     kinds = {
         "same": Boxes(box, torch.ones(1), torch.zeros(1)),
+        "more": Boxes(torch.cat((box, box + 9)), torch.tensor([1.0, 0.5]), torch.zeros(2)),
         "none": Boxes(box[:0], torch.ones(0), torch.zeros(0)),
         "class": Boxes(box, torch.ones(1), torch.ones(1)),
         "place": Boxes(box + 3, torch.ones(1), torch.zeros(1)),
