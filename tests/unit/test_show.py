@@ -249,7 +249,7 @@ def test_classes_have_the_names_that_their_authors_give_them(name, number, what)
 # What is not drawn
 
 
-def test_files_are_named_again(run, again, snapshot):
+def test_files_are_named_again(run):
     folder = run()
     line = refused("show", str(folder))
     assert "--model" in line and "--data-path" in line and " show " in line
