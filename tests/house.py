@@ -24,7 +24,7 @@ LAYERS = {
     "pareto.analysis.schema": 295,
     "pareto.sweep": 2_648,
     "pareto.analysis": 14_888,
-    "pareto.models": 1_374,
+    "pareto.models": 1_380,
     "pareto.trial": 2_553,
     "pareto.testing": 456,
     "pareto.predict": 1_590,

@@ -118,6 +118,12 @@ def agreement(ours: Answers, theirs: Answers) -> list[float]:
     ]
 
 
+def probabilities(outputs: Tensor) -> Tensor:
+    """The probabilities of a classifier's outputs, which are logits, or probabilities already."""
+    is_done = bool((outputs >= 0).all()) and abs(float(outputs.sum()) - 1) < 1e-3
+    return outputs if is_done else outputs.softmax(0)
+
+
 def _picture(
     image: Tensor, of: Answers, number: int, who: str, names: Mapping[int, str], is_masks: bool
 ) -> Tensor:
@@ -150,7 +156,7 @@ def _picture(
         )
         words = ", ".join(f"{name(at)} {100 * shares[at]:.0f} %" for at in seen) or "background"
     else:
-        share, top = of.tensors[0][number].float().softmax(0).max(0)
+        share, top = probabilities(of.tensors[0][number].float()).max(0)
         words = f"{name(int(top))}, {100 * share:.0f} %" if share.isfinite() else "not a number"
     corners = torch.cat([torch.tensor([[0, sides[0], SIDE, sides[0] + BAND]]), corners])
     labels = [textwrap.shorten(f"{who}: {words}", 45, placeholder="..."), *labels]

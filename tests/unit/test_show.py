@@ -233,6 +233,12 @@ def test_no_number_is_no_agreement():
     assert sheet.agreement(both, both) == [1, 0]
 
 
+def test_probabilities_are_not_made_of_probabilities():
+    logits = torch.tensor([0.2, 0.7, 3.0])
+    shares = sheet.probabilities(logits)
+    assert float(shares.sum()) == pytest.approx(1) and torch.equal(sheet.probabilities(shares), shares)
+
+
 @pytest.mark.parametrize(
     ("name", "number", "what"),
     [
