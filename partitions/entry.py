@@ -32,7 +32,7 @@ Placing = Callable[[Sequence[Tensor]], Tensor]
 class Entry:
     """One model. build: makes it, float32, with random weights from the global RNG. takes: what goes in.
 
-    classes: the classes that the outputs of a classifier stand for, in order; empty where they are not known.
+    classes: that the model tells apart, in the order of its outputs; empty where they are not known.
     pretrained: downloads the state dict of trained weights; None where there is none. postprocess: is applied to what
     the module returns. file, attribute: for a user's own model, the Python file and the name of the builder in it.
     task: of what kind the outputs are, where figures of quality need to know (`partitions.quality`).

@@ -115,14 +115,16 @@ def _classifier(name: str, **head: int) -> Entry:
 
 
 def _segmentation(name: str, **head: int) -> Entry:
-    size = int(models.get_model_weights(name).DEFAULT.transforms.keywords["resize_size"])
+    weights = models.get_model_weights(name).DEFAULT
+    size = int(weights.transforms.keywords["resize_size"])
     # The auxiliary heads were trained, and the whole model runs them.
     arguments = head if name.startswith("lraspp") else head | {"aux_loss": True}
     return Entry(
         name,
         lambda: _new(name, weights_backbone=None, **arguments),
         Images((3, size, size)),
-        pretrained=lambda: _trained(name),
+        tuple(weights.meta["categories"]),
+        lambda: _trained(name),
         task=SEGMENTATION,
     )
 
@@ -150,7 +152,9 @@ def _detector(name: str) -> Entry:
 
     size = _SIZES.get(name, 800)
     images = Images((3, size, size), *_MEAN_AND_STD.get(name, (IMAGENET_MEAN, IMAGENET_STD)))
-    return Entry(name, network, images, pretrained=trained, task=DETECTION, places=Places(network, size))
+    classes = tuple(models.get_model_weights(name).DEFAULT.meta["categories"])
+    known = classes[1:] if name.startswith("ssd") else classes  # `Places` leaves their background out
+    return Entry(name, network, images, known, trained, task=DETECTION, places=Places(network, size))
 
 
 def _new(name: str, **arguments: Any) -> nn.Module:

@@ -6,6 +6,8 @@ import base64
 import hashlib
 import math
 import shlex
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,8 @@ MOST_CELLS = 4000
 """How many points a page has: with more, no telephone opens it."""
 PLANE = {"latency", "throughput"}
 """The objectives whose front is a staircase in the chart."""
+SHEET, MOST_SHEETS, MOST_SHEET_BYTES = "pictures/sheet.png", 6, 1 << 24
+"""A sheet of pictures, which `show` makes in a run's folder."""
 _FIRST = ["backend", "point", "name", "latency", "latency-interval", "images", "of-bound", "bound-by", "sure"]
 """The columns of a point that come first: those of the terminal's table."""
 _THEIRS = {
@@ -98,7 +102,17 @@ def html(findings: Findings) -> str:
         commands=[*dict.fromkeys(command(sweep) for sweep in sweeps if sweep)],
         unrecorded=[run.folder.name for run, sweep in zip(findings.runs, sweeps, strict=True) if not sweep],
         again=_again(findings),
+        sheets=[*_sheets(findings)],
     )
+
+
+def _sheets(findings: Findings) -> Iterator[tuple[str, str]]:
+    """Yield the name of each run whose folder lists and has a sheet of pictures, and the picture as a URI."""
+    for folder in (run.folder for run in findings.runs[:MOST_SHEETS]):
+        with suppress(files.StoreError, OSError):
+            if SHEET in files.made(folder):
+                content = files.read(folder, *SHEET.split("/"), most_bytes=MOST_SHEET_BYTES)
+                yield folder.name, f"data:image/png;base64,{base64.b64encode(content).decode()}"
 
 
 def conditions(findings: Findings) -> list[dict[str, Any]]:

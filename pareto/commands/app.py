@@ -15,7 +15,7 @@ import typer
 
 from pareto import COMMAND, PROFILES, RESULTS, __version__
 from pareto.basics.escaping import say, terminal
-from pareto.commands import advise, backend, compare, hosts, report, runs
+from pareto.commands import advise, backend, compare, hosts, report, runs, show
 from pareto.commands import help as cli_help
 from pareto.commands.help import FORESEE, MEASURE, app, argument, command, option, takes, typed
 from pareto.protocol.errors import UserError, in_plain_words, lacks_memory
@@ -32,7 +32,7 @@ _MOVED = {
     "completion": "--install-completion",
 }
 """Commands as they are now, by what earlier versions called them."""
-_OTHERS = (hosts, backend, runs, report, compare, advise)
+_OTHERS = (hosts, backend, runs, report, show, compare, advise)
 """Modules with the other commands."""
 _TIMES = "With --times"
 

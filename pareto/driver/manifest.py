@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import platform
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -163,23 +163,26 @@ def _testbed_hosts(sweep: Sweep) -> dict[str, Any] | None:
     return {role: {key: getattr(member, key) for key in kept} for role, member in members.items()}
 
 
-def resume_command(folder: Path, sweep: Sweep) -> str:
+def resume_command(folder: Path, sweep: Sweep, command: str = "--resume", of: Collection[str] = ()) -> str:
     """The command that goes on with a run, with the options that `resumed_sweep` wants the user to repeat."""
-    words = [word for name, value in elsewhere(sweep).items() for word in (OPTIONS[name].typed, value)]
-    return " ".join([f"{COMMAND} --resume", *map(shlex.quote, (str(folder), *words))])
+    words = [word for name, value in elsewhere(sweep, of).items() for word in (OPTIONS[name].typed, value)]
+    return " ".join([f"{COMMAND} {command}", *map(shlex.quote, (str(folder), *words))])
 
 
-def resumed_sweep(folder: Path, options: Mapping[str, Any]) -> Sweep:
-    """The sweep that a run was made with, with the options that may change, checked. Raises UserError also for an
-    option that is another than the run's, and for something outside of the folder that the folder alone names."""
+def resumed_sweep(
+    folder: Path, options: Mapping[str, Any], command: str = "--resume", of: Collection[str] = ()
+) -> Sweep:
+    """The sweep that a run was made with, with the options that may change, checked. command: of the user. of: options
+    that matter to it; all if empty. Raises UserError also for an option that is another than the run's, and for
+    something outside of the folder that the folder alone names."""
     source = str(folder / MANIFEST)
     recorded = parse_sweep(read_manifest(folder)["sweep"], source)
-    outside = elsewhere(recorded)
+    outside = elsewhere(recorded, of)
     if missing := [name for name in outside if name not in options]:
         which = " and ".join(OPTIONS[name].typed for name in missing)
         raise UserError(
             f"{folder} names files or hosts, and what a folder names is neither run nor read: give {which} again, "
-            f"as in {resume_command(folder, recorded)}"
+            f"as in {resume_command(folder, recorded, command, of)}"
         )
     wanted = parse_requested({"model": recorded.models, **options})
     from pareto.models.prepare import canonical
@@ -212,9 +215,9 @@ def _value(sweep: Sweep, name: str) -> Any:
     return getattr(sweep, OPTIONS[name].field)
 
 
-def elsewhere(sweep: Sweep) -> dict[str, str]:
-    """The options whose values name files that are run or read, or hosts; and these values."""
-    values = {name: _value(sweep, name) for name in _OUTSIDE}
+def elsewhere(sweep: Sweep, of: Collection[str] = ()) -> dict[str, str]:
+    """The options, of these or all, whose values name files that are run or read, or hosts; and these values."""
+    values = {name: _value(sweep, name) for name in _OUTSIDE if name in (of or _OUTSIDE)}
     return {name: _shown(value) for name, value in values.items() if _OUTSIDE[name](value)}
 
 

@@ -155,6 +155,19 @@ def expected(
     return Expected(references, qualities, sizes.shares(), sizes.seconds(), stages.ranges)
 
 
+def of_split(
+    model: PartitionedModel, inputs: Sequence[Tensors], coded: Coded, count: int
+) -> tuple[list[Tensors], Codec]:
+    """The results of the first batches from the stages of one split, built by its engines, and the codec at work
+    between them, through which all went. inputs: more may calibrate. Raises BackendError, EngineError."""
+    split, codec, by = coded[0], _at_work(model, *coded[:2]), coded[2]
+    codec = Codec(NONE) if codec.file else codec  # the inputs are what is in such files
+    with ExitStack() as held:
+        stages = _Stages(model, inputs, held, lambda words: None)
+        first = [stages.run(0, split[0], batch, by.at(0, len(split) + 1)) for batch in inputs[:count]]
+        return [_rest(stages, each, (split, codec, by), model.last) for each in first], codec
+
+
 def put(batches: dict[str, Tensor], name: str, index: int, batch: Tensor, count: int) -> None:
     """Put a batch in its place among so many, which are one tensor."""
     if name not in batches:

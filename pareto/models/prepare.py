@@ -187,7 +187,7 @@ def _prepare(
     data, inputs, compute_s, qualities = {}, {}, float("inf"), {}
     ways_out = list(dict.fromkeys(codec.out for codec in sweep.coding))
     computed = [codec for codec in ways_out if codec.names and not codec.file]
-    codecs = own.bound(computed, _cuts(model, splits), sweep.seed)
+    codecs = own.bound(computed, cuts(model, splits), sweep.seed)
     shares: Mapping[str, tuple[float, ...]] = {}
     codec_s: Mapping[str, tuple[tuple[float, float], ...]] = {}
     accuracy: dict[tuple[int, str, str, Split], float] = {}
@@ -282,11 +282,11 @@ def _prepare(
     )
 
 
-def _cuts(model: PartitionedModel, splits: Sequence[Split]) -> list[own.Cut]:
+def cuts(model: PartitionedModel, splits: Sequence[Split]) -> list[own.Cut]:
     """Where something crosses a link, in order."""
-    cuts = sorted({cut for split in splits for cut in split if cut < model.last})
-    layouts = {cut: tuple((spec.dtype, spec.shape) for spec in model.points[cut].payload) for cut in cuts}
-    return [own.Cut.of(model.name, cut, model.points[cut].name, layouts[cut]) for cut in cuts]
+    crossed = sorted({cut for split in splits for cut in split if cut < model.last})
+    layouts = {cut: tuple((spec.dtype, spec.shape) for spec in model.points[cut].payload) for cut in crossed}
+    return [own.Cut.of(model.name, cut, model.points[cut].name, layouts[cut]) for cut in crossed]
 
 
 def _own_codecs(codecs: Sequence[Codec], seed: int, folder: Path) -> tuple[OwnCodec, ...]:

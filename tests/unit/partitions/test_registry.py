@@ -65,7 +65,7 @@ def test_names_are_of_models_of_images() -> None:
     assert registry.source("mobilenet_v2") == ("", "")
     assert registry.entry("efficientnet_v2_l").images.mean == (0.5, 0.5, 0.5)
     assert registry.entry("ssdlite320_mobilenet_v3_large").images.std == (0.5, 0.5, 0.5)
-    assert registry.entry("fcn_resnet50").classes == ()
+    assert registry.entry("fcn_resnet50").classes[:2] == ("__background__", "aeroplane")
     # Another number of classes is part of the name.
     name = "resnet18@10"
     assert registry.build_structure(name).fc.out_features == 10
