@@ -3,7 +3,7 @@
 A codec is written as steps joined by `+`: at most one that gives numbers fewer bits, then at most one that compresses
 bytes, as in `fp16`, `int8:channel`, `zstd:3`, `int8+zstd`; or one alone that makes pictures of images, as `jpeg:90`.
 A user's own comes before both: `path/to/file.py:Bottleneck+zstd`. One codec has one text: `zstd` is `zstd:3`, and the
-user's own has its class's name. What results go through on their way back stands behind a slash, as in `int8/lz4`. This
+user's own has its class's name. Behind a slash stands the codec of results on their way back, as in `int8/lz4`. This
 module needs no torch: a request is checked with it.
 """
 
