@@ -46,6 +46,8 @@ def test_the_package_costs_nothing_until_it_is_used_and_touches_no_backend() -> 
         "import matplotlib as m;"
         "assert m.rcParams._get_backend_or_none() is None, 'a notebook would lose its backend';"
         "light = {'protocol.constants', 'protocol.errors', 'sweep.options', 'basics.escaping', 'basics.files',"
+        "'basics.yaml_file', 'hosts.host', 'protocol.jsonlines', 'protocol.messages', 'protocol.own',"
+        "'protocol.validation', 'remote.link.probe', 'remote.link.profile', 'remote.link.trace',"
         "'remote.link.units', 'sweep.load'};"
         "others = {name.removeprefix('pareto.') for name in sys.modules if name.count('.') > 1"
         " and name.startswith('pareto.') and not name.startswith('pareto.analysis.')};"

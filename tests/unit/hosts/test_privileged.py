@@ -159,7 +159,7 @@ def test_nothing_travels_that_the_link_does_not_need() -> None:
         assert {(info.mode, info.uid, info.gid, info.mtime) for info in tar} == {(0o644, 0, 0, 0)}
     link = "pareto/remote/link/"
     ours = {name for name in names if name.startswith("pareto/") and not name.startswith(link)}
-    needed = ("__init__", "constants", "errors", "jsonlines", "messages", "validation")
+    needed = ("__init__", "constants", "errors", "jsonlines", "messages", "own", "validation")
     inits = {"pareto/__init__.py", "pareto/remote/__init__.py"}
     assert ours == inits | {f"pareto/protocol/{name}.py" for name in needed}
     assert {name.split("/")[0] for name in names} == {"pareto", "pyroute2"}
