@@ -31,6 +31,7 @@ from pareto.analysis.runs.points import (
     TRIAL,
     competing,
     controls,
+    in_every_codec,
     pooled,
     sorted_cells,
 )
@@ -117,7 +118,7 @@ def compare(
     both = cells[(cells["A"] > 0) & (cells["B"] > 0)]
     if both.empty:
         raise UserError(f"{runs[0].folder} and {runs[1].folder}: {_nothing_shared(cells)}")
-    named = [each.assign(backend=each["backend"].where(~controls(each), NONE)) for each in sides]
+    named = map(_of_no_backend, sides)
     first, other = (each[_among(of, both)] for each, of in zip(sides, named, strict=True))
     rows, fronts = differences(first, other), changes(first, other, objectives, where)
     notes = [f"differences are of all points; fronts of those where {where}"] if where else []
@@ -157,6 +158,11 @@ def _cells(
     cells = pd.concat(parts).groupby(CELL, dropna=False).first().reset_index()
     cells = cells.reindex(columns=[*CELL, "A", "B", "A_struck", "B_struck"])
     return sorted_cells(cells.assign(**{name: cells[name].eq(True) for name in ("A_struck", "B_struck")}))
+
+
+def _of_no_backend(trials: pd.DataFrame) -> pd.DataFrame:
+    """The trials, those where nothing crosses of no backend, whichever they are controls of."""
+    return trials.assign(backend=trials["backend"].where(~controls(trials), NONE))
 
 
 def _among(rows: pd.DataFrame, others: pd.DataFrame, key: list[str] = CELL) -> pd.Series:
@@ -207,7 +213,11 @@ def changes(
     95 % in one run and at most 5 % in the other (to stay: of at least 95 % in both), and may do so if only the medians
     say it. Raises `UserError` for objectives or a constraint that can't be read.
     """
-    sides = (prepared(of, objectives, where, RESAMPLES, seed)[1] for seed, of in enumerate((first, other)))
+    # What stands for a codec that the other run lacks competes with nothing there.
+    every = [in_every_codec(trials) for trials in (first, other)]
+    named = [_of_no_backend(trials) for trials in every]
+    shared = [of[_among(*both)] for of, both in zip(every, (named, named[::-1]), strict=True)]
+    sides = (prepared(of, objectives, where, RESAMPLES, seed)[1] for seed, of in enumerate(shared))
     return pd.DataFrame([_change(both) for both in zip(*sides, strict=True)], columns=OF_FRONTS)
 
 

@@ -199,6 +199,17 @@ def test_a_point_enters_and_another_leaves(tmp_path: Path) -> None:
     assert found.sentences[0].endswith("; tcp 13 enters it; tcp 3 leaves it")
 
 
+def test_a_cell_that_stands_for_a_codec_of_one_run_alone_is_on_no_front_of_it(tmp_path: Path) -> None:
+    """The bytes of an image are not quantised: at point 0, which runs one and the other way share, int8 is none."""
+    a, b = at(measured("a", seed=1), 0, 21), at(measured("b", seed=2), 0, 3, 21)
+    for row in b:
+        row |= {"codec": "int8"} if row["point"] == 3 else {"stands_for": "none; int8"}
+    for sides in ((a, b), (b, a)):
+        found = compared(tmp_path / str(len(sides[0])), *sides)
+        assert found.fronts["codec"].tolist() == ["none"]
+        assert found.fronts["points"].tolist() == [2]
+
+
 def test_what_may_be_chance_is_said_to_be(tmp_path: Path) -> None:
     """Two points alike: which of them is the better one, either run's luck decides."""
     rng, seen = np.random.default_rng(0), set()
