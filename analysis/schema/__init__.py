@@ -231,8 +231,8 @@ def cell_name(row: Mapping[str, Any]) -> str:
         return "".join(f"-{LETTERS[name]}{each}" for name, each in values.items() if each != USUAL[name])
 
     point = "+".join(f"{int(cut):02d}" for cut in row["point"].split("+"))
-    # Not every system takes a colon in the name of a file.
-    sent = f"{row['backend']}{unusual('codec', 'engine')}".replace(":", ".")
+    # Not every system takes a colon in the name of a file, and none a slash.
+    sent = f"{row['backend']}{unusual('codec', 'engine')}".replace(":", ".").replace("/", "_")
     deep = unusual("in_flight_asked", "prefetch_asked", "allocator", "load").replace(":", ".")
     return f"{row['model']}-k{point}-{sent}-{row['netem']}-b{row['batch_size']}{deep.replace('/', '-per-')}"
 

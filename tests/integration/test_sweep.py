@@ -190,7 +190,7 @@ def requests_of(row: dict[str, str]) -> str:
     cuts = "+".join(f"{int(cut):02}" for cut in row["point"].split("+"))
     chosen = [row[name] for name, usual in (("codec", "none"), ("engine", "eager")) if row[name] != usual]
     words = [f"net.small-k{cuts}", row["backend"], *chosen, row["netem"], "b1", f"r{int(row['round']):02}"]
-    return "-".join(words).replace(":", ".")
+    return "-".join(words).replace(":", ".").replace("/", "_")
 
 
 def test_what_was_measured_is_kept_and_a_lost_worker_costs_one_trial(told: Told) -> None:
