@@ -42,6 +42,7 @@ EXAMPLE = "results/example"
 SIMULATED = (
     "--netem wifi --codec none,fp16,int8 --points 0,4,9,15,21",
     "--netem wifi+lte --hosts 3 --points 0,3,7,12,17,21",
+    "--netem wifi --load poisson:4/s,poisson:10/s,poisson:16/s --points 0,15,21",
 )
 """What is simulated for the kinds of figures that the example has nothing for."""
 MOST_COLUMNS = 76
