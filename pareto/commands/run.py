@@ -104,18 +104,14 @@ def _search(job: Job, store: Store | None) -> Searching:
 
 
 def _stopping(job: Job, store: Store, planned: Plan, search: Searching | None) -> Stopping:
+    def together() -> int:
+        return -(-job.tally.at_once // (len(job.facts) * len(job.networks)))
+
     of = job.sweep, job.facts, job.networks
     if job.sweep.find_rate is not None:
-        source: Rounds | Searching = Rates(*of, store)
+        source: Rounds | Searching = Rates(of, store)
     else:
-        source = search or Rounds(
-            planned,
-            plan.last_rounds(*of, store.done()),
-            lambda numbers: plan.further(*of, numbers, store.done()),
-            (lambda: -(-job.tally.at_once // (len(job.facts) * len(job.networks))))
-            if job.sweep.grows
-            else None,
-        )
+        source = search or Rounds(of, planned, store.done, together if job.sweep.grows else None)
     look = partial(known, store.folder)
     return Stopping(job.sweep, source, look, job.tally, job.began, job.console.print, job.now)
 
