@@ -194,11 +194,9 @@ def advised(
     assert known is not None  # noqa: S101
     found = by_runs(known, network, objective=best, where=where, model=model)
     if under is not None:
-        spreads = [
-            0.0 if found.ranking.profile else found.validation.spread(name)
-            for name in ("latency", "throughput")
-        ]
-        notes.append(sentence(found.ranking.choices, *under, (spreads[0], spreads[1])))
+        off, is_measured = found.validation.spread, bool(found.ranking.profile)
+        spreads = (0.0, 0.0) if is_measured else (off("latency"), off("throughput"))
+        notes.append(sentence(found.ranking.choices, *under, spreads))
     unmeasured = int(known.struck["how"].eq("physics").sum())
     if unmeasured and not found.ranking.profile:
         profiles = [folder for run in known.runs for folder in in_run(run.folder)]

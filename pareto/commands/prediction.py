@@ -72,14 +72,10 @@ def run(
         say(as_json.text({"cases": found}))
 
 
-def _variants(case: Case) -> Iterator[str]:
-    """Yield what tells a case from the usual one of its network."""
-    if case.batch_size != 1:
-        yield f"b{case.batch_size}"
-    if case.codec != NO_CODEC:
-        yield case.codec
-    if case.in_flight != AUTO:
-        yield f"d{case.in_flight}"
+def _variants(case: Case) -> list[str]:
+    """The parts of a file's name that tell a case from the usual one of its network."""
+    told = (("b", case.batch_size, 1), ("", case.codec, NO_CODEC), ("d", case.in_flight, AUTO))
+    return [f"{letter}{value}" for letter, value, usual in told if value != usual]
 
 
 def _asked(profile: ModelProfile) -> dict[str, Any]:

@@ -283,12 +283,9 @@ def _ending(sweep: Sweep) -> str:
 
 
 def _tcp(tcp: TcpSettings) -> str:
-    settings = (
-        (tcp.congestion, tcp.congestion),
-        (tcp.initial_window != TcpSettings.initial_window, f"initial window {tcp.initial_window}"),
-        (tcp.slow_start_after_idle, "slow start after idle"),
-    )
-    return ", ".join(words for is_told, words in settings if is_told and words)
+    window = f"initial window {tcp.initial_window}" * (tcp.initial_window != TcpSettings.initial_window)
+    slow_start = "slow start after idle" * tcp.slow_start_after_idle
+    return ", ".join(filter(None, (tcp.congestion, window, slow_start)))
 
 
 _APART = (

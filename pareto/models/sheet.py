@@ -129,10 +129,8 @@ def _picture(
         boxes = of.boxes[number]
         corners = (boxes.corners[:MOST_BOXES] * scale).nan_to_num().clamp(0, SIDE)
         found = [*zip(boxes.classes.tolist(), boxes.scores.tolist(), strict=True)][:MOST_BOXES]
-        labels, colours = (
-            [f"{name(at)} {score:.2f}" for at, score in found],
-            [_COLOURS[at % len(_COLOURS)] for at, _ in found],
-        )
+        labels = [f"{name(at)} {score:.2f}" for at, score in found]
+        colours = [_COLOURS[at % len(_COLOURS)] for at, _ in found]
         words = f"{len(boxes.scores)} boxes" + ", best drawn" * (len(boxes.scores) > MOST_BOXES)
     elif is_masks:
         tops = interpolate(of.tops[number][None, None].float(), sides)[0, 0].long()
