@@ -26,7 +26,7 @@ from pareto.remote.link.profile import describe
 from pareto.remote.link.units import minutes, nbytes
 from pareto.sweep import dataset_names, load
 from pareto.sweep.cell import Cell
-from pareto.sweep.foreseen import ModelFacts, Models, of_links, reach, too_large
+from pareto.sweep.foreseen import Asked, ModelFacts, Models, of_links, reach, too_large
 from pareto.sweep.networks import Networks
 from pareto.sweep.plan import CLEARLY, Plan
 from pareto.sweep.sweep import AUTO, Sweep
@@ -40,19 +40,13 @@ AROUND_S = 12.0
 
 
 def plan(
-    out: Console,
-    sweep: Sweep,
-    models: Models,
-    networks: Networks,
-    plan: Plan,
-    expected: Plan | None = None,
-    cores: int | None = None,
+    out: Console, asked: Asked, plan: Plan, expected: Plan | None = None, cores: int | None = None
 ) -> None:
     """Print the plan: what will be measured, and how long that takes.
 
     expected: what of the plan is foreseen to be measured; None: all. cores: of the local testbed, if it is one.
     """
-    expected = expected or plan
+    expected, (sweep, models, networks) = expected or plan, asked
     hosts = 1 + max(map(len, networks.values()))
     table = Table.grid(Column(no_wrap=True), Column(), padding=(0, 2, 0, 0))
     for name, model in models.items():

@@ -15,8 +15,7 @@ from pareto.protocol.constants import MOST_ROUNDS
 from pareto.remote.link.units import minutes
 from pareto.sweep import plan
 from pareto.sweep.cell import Condition
-from pareto.sweep.foreseen import Models
-from pareto.sweep.networks import Networks
+from pareto.sweep.foreseen import Asked
 from pareto.sweep.plan import Done, Plan, Trial
 from pareto.sweep.sweep import Sweep
 
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     from pareto.analysis.statistics.stability import Certainty
     from pareto.predict.search_run import Searching
 
-Planned = tuple[Sweep, Models, Networks]
-"""A sweep, its models and its networks: a plan follows from them."""
 NAMED = 5
 """Points without a valid trial, or with few, that are named in a line."""
 
@@ -35,15 +32,15 @@ class Rounds:
 
     def __init__(
         self,
-        of: Planned,
+        asked: Asked,
         planned: Plan,
         done: Callable[[], Done] = frozenset,
         together: Callable[[], int] | None = None,
     ) -> None:
         """done: tells what is measured by now. together: how many rounds are measured at once, so that no testbed of a
         fleet is idle; None: all planned."""
-        self._of, self._done, self._together = of, done, together
-        self._last = plan.last_rounds(*of, done())
+        self._asked, self._done, self._together = asked, done, together
+        self._last = plan.last_rounds(asked, done())
         self.conditions = [*self._last]
         by_round = itertools.groupby(planned.trials, key=lambda trial: trial.round)
         self._rounds, self._planned = [tuple(each) for _, each in by_round], planned.rounds
@@ -66,7 +63,7 @@ class Rounds:
         trials: list[Trial] = []
         for more in range(self._together() if self._together is not None else 1):
             added = {each: number + more for each, number in numbers.items() if number + more <= MOST_ROUNDS}
-            trials += plan.further(*self._of, added, self._done()).trials
+            trials += plan.further(self._asked, added, self._done()).trials
             self._last |= added
         return Plan(tuple(trials), self._planned)
 

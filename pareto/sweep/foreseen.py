@@ -100,6 +100,8 @@ class ModelFacts:
 
 
 Models = Mapping[str, ModelFacts]
+Asked = tuple[Sweep, Models, Networks]
+"""A sweep, the facts about its models, and its networks: all that a plan follows from."""
 
 
 def too_large(sweep: Sweep, model: ModelFacts, cuts: Sequence[int], batch_size: int) -> int:

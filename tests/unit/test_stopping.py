@@ -60,7 +60,7 @@ class Session:
         grows = self.sweep.until is not None or self.sweep.budget is not None
         of = self.sweep, MODELS, networks
         together = (lambda: self.testbeds) if grows else None
-        source = Rounds(of, plan.make(*of, self.done), lambda: self.done, together)
+        source = Rounds(of, plan.make(of, self.done), lambda: self.done, together)
         look = lambda within: next(looks)  # noqa: E731
         self.stopping = Stopping(self.sweep, source, look, tally, 0.0, self.said.append, lambda: self.time_s)
         for part in itertools.islice(self.stopping.plans(), self.most):
@@ -89,7 +89,7 @@ def wanted(**options: Any) -> Sweep:
 
 
 def round_s(sweep: Sweep) -> float:
-    return plan.make(sweep, MODELS, NETWORKS).estimate_s / sweep.trials
+    return plan.make((sweep, MODELS, NETWORKS)).estimate_s / sweep.trials
 
 
 def test_without_either_the_plan_is_all() -> None:
