@@ -60,10 +60,9 @@ def show(
     from pareto.partitions.model import describe
     from pareto.sweep.splits import to_measure
 
-    measured: Any = ()
-    if any(each.own for each in sweep.coding):  # it is made for all its points at once
-        measured = to_measure(name, describe(recipe(name, sweep))[0], sweep, len(split))
-    made = prepare(name, sweep, measured)
+    has_own = any(each.own for each in sweep.coding)  # it is made for all its points at once
+    splits = to_measure(name, describe(recipe(name, sweep))[0], sweep, len(split)) if has_own else ()
+    made = prepare(name, sweep, splits)
     if words := difference(read_manifest(folder), {name: made.manifest}, {}):
         raise UserError(f"{folder} was made {words}")
     codec, size = {each.text: each for each in sweep.coding}.get(cell["codec"]), int(cell["batch_size"])

@@ -225,16 +225,17 @@ def _known(sweep: Sweep, models: Models, networks: Networks, plan: Plan) -> Iter
 
 def _held(sweep: Sweep, models: Models, networks: Networks, plan: Plan, cores: int) -> str:
     """The throughputs that the local testbed's own cores are foreseen to hold back, in words; empty if none."""
-    cells, held = {trial.cell for trial in plan.trials}, 0
-    points: dict[str, dict[str, None]] = {netem: {} for netem in networks}
-    for cell in sorted(cells, key=attrgetter("cuts")):
+
+    def is_held(cell: Cell) -> bool:
         model, network = models[cell.model], networks[cell.netem]
-        if reach(cell, model, network, edge_cpu=sweep.edge_cpu, cores=cores) < REACHED:
-            held += 1
-            points[cell.netem][cell.point] = None
+        return reach(cell, model, network, edge_cpu=sweep.edge_cpu, cores=cores) < REACHED
+
+    cells = sorted({trial.cell for trial in plan.trials}, key=attrgetter("cuts"))
+    held = [cell for cell in cells if is_held(cell)]
+    points = {netem: dict.fromkeys(cell.point for cell in held if cell.netem == netem) for netem in networks}
     where = "; ".join(f"{netem} at {', '.join(of)}" for netem, of in points.items() if of)
     return where and (
-        f"{cores} here, on which hosts, senders and the link all run: they will hold images/s of {held} of "
+        f"{cores} here, on which hosts, senders and the link all run: they will hold images/s of {len(held)} of "
         f"{len(cells)} cells below {REACHED:.0%} of the bound ({where})"
     )
 
