@@ -93,10 +93,8 @@ def advise(
     folders = run_folders(screen, runs, RESULTS) if runs else last(screen) if profile is None else []
     from pareto.analysis import as_json
 
-    under = under_load(load, slo)
-    found = advised(
-        folders, network, best, where, model, profile, int(batch_size) if batch_size else None, under
-    )
+    size, under = int(batch_size) if batch_size else None, under_load(load, slo)
+    found = advised(folders, network, best, where, model, profile, size, under)
     if json:
         say(as_json.text(found.data))
         return
