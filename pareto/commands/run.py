@@ -54,9 +54,8 @@ def run(
         store = None
         if resume is not None:
             store = held.enter_context(closing(Store.read(resume) if dry_run else Store.resume(resume)))
-        job = held.enter_context(
-            closing(Job(sweep, began, dry_run=dry_run, launch=resume is None, console=console))
-        )
+        job = Job(sweep, began, dry_run=dry_run, launch=resume is None, console=console)
+        held.callback(job.close)
         sweep = job.sweep
         if store is not None:
             check_same(store, sweep, job.records, job.networks)

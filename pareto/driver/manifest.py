@@ -247,8 +247,7 @@ _OUTSIDE: Mapping[str, Callable[[Any], bool]] = {
     "dataset": dataset_names.runs_code,
     "data_path": lambda path: path is not None,
     "testbed": lambda text: any(name not in (THIS_MACHINE, SIMULATED) for name in several(text)),
-    "cluster": lambda address: address is not None,
-    **dict.fromkeys(("tls_ca_file", "tls_cert", "tls_key"), lambda path: path is not None),
+    **dict.fromkeys(("cluster", "tls_ca_file", "tls_cert", "tls_key"), lambda value: value is not None),
 }
 """Options whose value may name a file or hosts, and whether a value does."""
 
