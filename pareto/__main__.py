@@ -151,15 +151,9 @@ def _line(error: BaseException) -> str:
 
 def _written(error: BaseException) -> Path | None:
     """Write the log file; returns its path, None where none can be written."""
-    text = "\n".join(
-        (
-            f"pareto {__version__}, Python {platform.python_version()}, {platform.platform()}",
-            f"command: {sys.argv!r}",
-            f"folder: {_here()}",
-            "",
-            "".join(traceback.format_exception(error)),
-        )
-    )
+    program = f"pareto {__version__}, Python {platform.python_version()}, {platform.platform()}"
+    where = f"{program}\ncommand: {sys.argv!r}\nfolder: {_here()}\n\n"
+    text = where + "".join(traceback.format_exception(error))
     name = f"pareto-error-{time.strftime('%Y%m%d-%H%M%S')}-"
     for place in (_state, tempfile.gettempdir):  # the latter is emptied when the machine restarts
         with suppress(OSError, RuntimeError):

@@ -34,7 +34,7 @@ from pareto.analysis.findings import Findings, Options
 from pareto.analysis.runs.load import Joined, Runs, joined
 from pareto.analysis.runs.points import CONDITION
 from pareto.analysis.tables.compare import compare_table
-from pareto.basics.console import html
+from pareto.basics.console import Lines, console, html
 from pareto.commands import help as cli_help
 from pareto.commands.advise import Advised, advised, network_of, under_load
 from pareto.protocol.errors import UserError as UserError
@@ -146,11 +146,8 @@ class Figures:
             own = ["backend"] if kind != "attribution" else []  # which has an argument of that name
             for name in asked.keys() & {*CONDITION, *own}:
                 rows = _chosen(rows, name, asked.pop(name))
-            more: dict[str, Any] = {}
-            if kind == "tail":
-                more = {"runs": run.folders}
-            elif kind == "utilization":
-                more = {"stages": run.stages}
+            own_data = {"tail": {"runs": run.folders}, "utilization": {"stages": run.stages}}
+            more: dict[str, Any] = own_data.get(kind, {})
             return getattr(kinds, kind)(rows, ax=ax, **more, **asked)
 
         drawn.__doc__ = getattr(kinds, kind).__doc__
@@ -288,24 +285,8 @@ def _chosen(rows: pd.DataFrame, name: str, value: Any) -> pd.DataFrame:
     return mine
 
 
-class _Lines(io.StringIO):
-    """A file whose whole lines go to a function."""
-
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        super().__init__()
-        self._tell, self._begun = tell, ""
-
-    def write(self, text: str) -> int:
-        *lines, self._begun = (self._begun + text).split("\n")
-        for line in lines:
-            self._tell(line)
-        return len(text)
-
-
 def _screen(progress: Progress) -> Console:
     """The console that shows a run's progress."""
-    from pareto.basics.console import console
-
     if progress is True:
         return console()
-    return console(to=io.StringIO() if progress is False else _Lines(progress))
+    return console(to=io.StringIO() if progress is False else Lines(progress))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, ClassVar
 
@@ -63,6 +63,20 @@ def console(*, aside: bool = False, to: IO[str] | None = None) -> Console:
     if not out.is_terminal:
         out.width = 80
     return out
+
+
+class Lines(io.StringIO):
+    """A file whose whole lines go to a function."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        super().__init__()
+        self._tell, self._begun = tell, ""
+
+    def write(self, text: str) -> int:
+        *lines, self._begun = (self._begun + text).split("\n")
+        for line in lines:
+            self._tell(line)
+        return len(text)
 
 
 def html(*shown: RenderableType) -> str:

@@ -93,10 +93,8 @@ def advise(
     folders = run_folders(screen, runs, RESULTS) if runs else last(screen) if profile is None else []
     from pareto.analysis import as_json
 
-    under = under_load(load, slo)
-    found = advised(
-        folders, network, best, where, model, profile, int(batch_size) if batch_size else None, under
-    )
+    size, under = int(batch_size) if batch_size else None, under_load(load, slo)
+    found = advised(folders, network, best, where, model, profile, size, under)
     if json:
         say(as_json.text(found.data))
         return
@@ -194,11 +192,9 @@ def advised(
     assert known is not None  # noqa: S101
     found = by_runs(known, network, objective=best, where=where, model=model)
     if under is not None:
-        spreads = [
-            0.0 if found.ranking.profile else found.validation.spread(name)
-            for name in ("latency", "throughput")
-        ]
-        notes.append(sentence(found.ranking.choices, *under, (spreads[0], spreads[1])))
+        off, is_measured = found.validation.spread, bool(found.ranking.profile)
+        spreads = (0.0, 0.0) if is_measured else (off("latency"), off("throughput"))
+        notes.append(sentence(found.ranking.choices, *under, spreads))
     unmeasured = int(known.struck["how"].eq("physics").sum())
     if unmeasured and not found.ranking.profile:
         profiles = [folder for run in known.runs for folder in in_run(run.folder)]

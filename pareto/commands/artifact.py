@@ -33,7 +33,7 @@ from pareto.basics import files
 from pareto.basics.escaping import markdown
 from pareto.commands.compare import named, read
 from pareto.driver.manifest import elsewhere
-from pareto.protocol.errors import UserError
+from pareto.protocol.errors import UserError, one_line
 from pareto.remote.link.units import minutes
 from pareto.sweep.checked_sweep import read_file
 from pareto.sweep.options import chosen
@@ -127,7 +127,7 @@ def _described(folder: Path, name: str, known: Joined) -> dict[str, Any]:
             raise UserError("a file cannot say what its manifest says")
         return {**run, "fault": "", "outside": elsewhere(asked)}
     except UserError as error:
-        fault = " ".join(str(error).split())
+        fault = one_line(error)
         files.write(path, f"# not for pareto {__version__}: {fault}\n", under=folder)
         return {**run, "fault": fault, "outside": {}}
 
@@ -140,12 +140,11 @@ def requirements(manifests: Sequence[Mapping[str, Any]]) -> str:
         for name, version in packages.items():
             if _NAME.fullmatch(str(name)) and _NAME.fullmatch(str(version)) and name != "pareto-split":
                 every.setdefault(re.sub("[-_.]+", "-", name).lower(), []).append(str(version))
-    pinned = {name: (versions[-1].partition("+")[0], {*versions}) for name, versions in sorted(every.items())}
-    lines = (
-        f"{name}=={pin}" + f"  # {', '.join(sorted(of))}" * (of != {pin})
-        for name, (pin, of) in pinned.items()
-    )
-    return "\n".join(["# Recorded by the runs, or else installed where this was made.", *lines, ""])
+    lines = ["# Recorded by the runs, or else installed where this was made."]
+    for name, versions in sorted(every.items()):
+        pin, others = versions[-1].partition("+")[0], sorted({*versions})
+        lines.append(f"{name}=={pin}" + f"  # {', '.join(others)}" * (others != [pin]))
+    return "\n".join([*lines, ""])
 
 
 def _source(folder: Path) -> str:
@@ -160,9 +159,8 @@ def _source(folder: Path) -> str:
         recipe = (DATA / "Dockerfile").read_text(encoding="utf-8")
         files.write(folder / "Dockerfile", recipe.replace("COPY . .", _COPIES))
         cited += f"commit: {source}\n"
-        if re.fullmatch(
-            r"https://[\w./-]+", origin := _git("remote", "get-url", "origin")
-        ):  # without a password
+        origin = _git("remote", "get-url", "origin")
+        if re.fullmatch(r"https://[\w./-]+", origin):  # without a password
             cited += f"repository-code: {origin}\n"
         if _git("tag", "--points-at", "HEAD", "-l", f"v{__version__}"):
             cited += f"date-released: {_git('log', '-1', '--format=%cs')}\n"

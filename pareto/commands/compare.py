@@ -93,9 +93,8 @@ def compare(
     if not json:
         files(screen, made)
     if limit is not None:
-        raise typer.Exit(
-            _judged(screen, fail_if, surely(comparison.differences, *limit), comparison.differences)
-        )
+        every = comparison.differences
+        raise typer.Exit(_judged(screen, fail_if, surely(every, *limit), every))
 
 
 def surely(differences: pd.DataFrame, column: str, worse: str, factor: float) -> pd.DataFrame:

@@ -55,9 +55,8 @@ def add(
         return
     from pareto.hosts.setup import invitation
 
-    invited = invitation.parse(
-        _ask("what serve prints between echo and |: ") if here else sys.stdin.readline()
-    )
+    line = _ask("what serve prints between echo and |: ") if here else sys.stdin.readline()
+    invited = invitation.parse(line)
     kept = testbed.absolute().with_name(f"{testbed.stem}-{role}-{target.rpartition('@')[2]}.pem")
     wanted = replace(
         wanted, key=kept, host_key=invitation.public_line(invited.host_key), python=invited.python
@@ -90,9 +89,7 @@ def setup(
 
     hosts = [entry for entry in inventory.all_hosts(testbed) if host in ("", entry.name)]
     if not hosts:
-        raise UserError(
-            f"{testbed} has no host {host}" if host else f"{testbed} has no hosts: {COMMAND} hosts add"
-        )
+        raise UserError(f"{testbed} has no {f'host {host}' if host else f'hosts: {COMMAND} hosts add'}")
     if engine not in ("", "onnx"):
         raise UserError(f"--engine {engine}: onnx alone needs packages of its own (docs/engines.md)")
     ask = _ask if sys.stdin.isatty() else None

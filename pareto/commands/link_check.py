@@ -141,20 +141,22 @@ def judge(profile: Profile, series: Sequence[Observed], tolerance: Tolerance) ->
     """Everything that the profile asks for, against a series of probes. Its means, where the link changes."""
     out, back = profile.directions
     readings = [each.reading for each in series]
+    rtts_s = [value for reading in readings for value in reading.rtts_s]
     return [
-        _rtt(profile, series, tolerance),
-        *_jitter(profile, [value for reading in readings for value in reading.rtts_s]),
-        *_rate("out", out, series, [reading.rate_bps for reading in readings], tolerance),
-        *_rate("back", back, series, [reading.rate_back_bps for reading in readings], tolerance),
+        _rtt(profile, series, rtts_s, tolerance),
+        *_jitter(profile, rtts_s),
+        *_rate("out", out, series, "rate_bps", tolerance),
+        *_rate("back", back, series, "rate_back_bps", tolerance),
         *_message(profile, [reading.message_s for reading in readings], tolerance),
         *_samples("out", out, [reading.sample for reading in readings]),
         *_samples("back", back, [reading.sample_back for reading in readings]),
     ]
 
 
-def _rtt(profile: Profile, series: Sequence[Observed], tolerance: Tolerance) -> Judgement:
-    values = [value for each in series for value in each.reading.rtts_s]
-    typical, spread = _measured(values)
+def _rtt(
+    profile: Profile, series: Sequence[Observed], rtts_s: Sequence[float], tolerance: Tolerance
+) -> Judgement:
+    typical, spread = _measured(rtts_s)
     ping_bytes = series[0].reading.ping_bytes
     if profile.period_s is not None:
         fault = _mostly(series, "RTT")
@@ -174,15 +176,13 @@ def _jitter(profile: Profile, values: Sequence[float]) -> Iterator[Judgement]:
 
 
 def _rate(
-    name: str,
-    direction: Direction,
-    series: Sequence[Observed],
-    readings: Sequence[float | None],
-    tolerance: Tolerance,
+    name: str, direction: Direction, series: Sequence[Observed], field: str, tolerance: Tolerance
 ) -> Iterator[Judgement]:
+    """field: of a reading, which has the rate."""
     if not direction.limited:
         return
     share = series[0].reading.payload_share
+    readings = (getattr(each.reading, field) for each in series)
     typical, spread = _measured([value for value in readings if value is not None])
     if direction.trace is not None:
         fault = _mostly(series, "rate")

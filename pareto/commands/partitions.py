@@ -124,7 +124,8 @@ def points_table(outline: Outline, running: Sequence[Cost], proofs: Sequence[str
             cells += [write(edge), write(total - edge), _percent(edge, total)]
         made.add_row(*cells, *proofs[point.index : point.index + 1])
         if not point.index and isinstance(outline.takes, Images):
-            dtype, nbytes = ("uint8", image // 4) if _dtype(outline) == "float32" else ("float32", image)
+            is_float = point.payload[0].dtype == "float32"
+            dtype, nbytes = ("uint8", image // 4) if is_float else ("float32", image)
             made.add_row("", f"as {dtype}", "", _kib(nbytes) + " ", _percent(nbytes, image))
     return made
 
@@ -199,13 +200,10 @@ def _several(out: Console, recipes: Sequence[Recipe], *, prove: bool, document: 
         gc.collect()  # graphs and their modules refer to each other
         allocator.give_back_freed()
     made = table([head.replace(" ", "\n", 1) for head in _HEADS], "~~>>>>>>>~~")
-    refused = []
     for row in rows:
-        if row[1] == UNTRACED:
-            refused.append(row[-1])
-        else:
+        if row[1] != UNTRACED:
             made.add_row(*row)
-    for shown in (made, *refused, NOTE):
+    for shown in (made, *(row[-1] for row in rows if row[1] == UNTRACED), NOTE):
         out.print(shown)
     return not any(row[-1].startswith(f"{proof.NO}:") for row in rows)
 
@@ -238,10 +236,6 @@ def write(rows: Iterable[Sequence[str]], document: Path) -> None:
     head = (f"| {' | '.join(_HEADS)} |", f"|{'---|' * len(_HEADS)}")
     body = "\n".join((BEGIN, "", *head, *(lines[name] for name in sorted(lines)), "", END))
     files.write(document.resolve(), f"{before if begin else before + chr(10)}{body}{after or chr(10)}")
-
-
-def _dtype(outline: Outline) -> str:
-    return outline.points[0].payload[0].dtype
 
 
 def _input(outline: Outline) -> str:

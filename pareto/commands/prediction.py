@@ -45,6 +45,7 @@ def run(
     made = networks_of(sweep, links_of(sweep))
     known = known or [profile for profile, _ in make_or_reuse(console, sweep, out / PROFILES.name).values()]
     found: list[dict[str, Any]] = []
+    console.quiet = json
     tables: dict[str, pd.DataFrame] = {}
     lossy = {codec.text for codec in sweep.coding if not codec.lossless}
     for profile, case in itertools.product(known, list(cases(sweep, made))):
@@ -54,9 +55,7 @@ def run(
         if case.codec in lossy:
             lines.append(f"What {case.codec} costs in accuracy is not predicted.")
         tables[f"{file_stem('forecast', profile.model, case.netem, *_variants(case))}.csv"] = rows
-        if json:
-            found.append({"answers": [*answers(rows), *lines], "splits": rows})
-            continue
+        found.append({"answers": [*answers(rows), *lines], "splits": rows})
         for answer in answers(rows):
             console.print(answer, style="bold")
         for shown in (predicted_table(rows), *lines, ""):
@@ -65,21 +64,15 @@ def run(
     with files.written_into(out):
         files.make(out / PREDICTIONS)
         for name, rows in tables.items():
-            path = files.write_table(out / PREDICTIONS / name, rows)
-            if not json:
-                console.print(str(path), soft_wrap=True)
+            console.print(str(files.write_table(out / PREDICTIONS / name, rows)), soft_wrap=True)
     if json:
         say(as_json.text({"cases": found}))
 
 
-def _variants(case: Case) -> Iterator[str]:
-    """Yield what tells a case from the usual one of its network."""
-    if case.batch_size != 1:
-        yield f"b{case.batch_size}"
-    if case.codec != NO_CODEC:
-        yield case.codec
-    if case.in_flight != AUTO:
-        yield f"d{case.in_flight}"
+def _variants(case: Case) -> list[str]:
+    """The parts of a file's name that tell a case from the usual one of its network."""
+    told = (("b", case.batch_size, 1), ("", case.codec, NO_CODEC), ("d", case.in_flight, AUTO))
+    return [f"{letter}{value}" for letter, value, usual in told if value != usual]
 
 
 def _asked(profile: ModelProfile) -> dict[str, Any]:

@@ -54,18 +54,17 @@ def run(
         store = None
         if resume is not None:
             store = held.enter_context(closing(Store.read(resume) if dry_run else Store.resume(resume)))
-        job = held.enter_context(
-            closing(Job(sweep, began, dry_run=dry_run, launch=resume is None, console=console))
-        )
+        job = Job(sweep, began, dry_run=dry_run, launch=resume is None, console=console)
+        held.callback(job.close)
         sweep = job.sweep
         if store is not None:
             check_same(store, sweep, job.records, job.networks)
         done = store.done() if store is not None else frozenset()
-        planned = plan.make(sweep, job.facts, job.networks, done)
+        planned = plan.make(job.asked, done)
         cores = len(os.sched_getaffinity(0)) if sweep.testbed == THIS_MACHINE and not sweep.fleet else None
         search = _search(job, store) if sweep.focused else None
         expected = planned if search is None else search.expected()
-        screen.plan(job.console, sweep, job.facts, job.networks, planned, expected, cores)
+        screen.plan(job.console, job.asked, planned, expected, cores)
         if dry_run:
             return 0
         if store is None:
@@ -96,26 +95,21 @@ def _search(job: Job, store: Store | None) -> Searching:
     from pareto.predict.search_run import Searching
 
     if store is None or not job.sweep.search:
-        return Searching(job.sweep, job.facts, job.networks, store)
+        return Searching(job.asked, store)
     kept = job.profiles(store)
     is_begun = store.has_rows and all(folder.is_dir() for folder in kept.values())
     profiles = {name: model_profile.read(folder) for name, folder in kept.items()} if is_begun else {}
-    return Searching(job.sweep, job.facts, job.networks, store, profiles)
+    return Searching(job.asked, store, profiles)
 
 
 def _stopping(job: Job, store: Store, planned: Plan, search: Searching | None) -> Stopping:
-    of = job.sweep, job.facts, job.networks
+    def together() -> int:
+        return -(-job.tally.at_once // (len(job.facts) * len(job.networks)))
+
     if job.sweep.find_rate is not None:
-        source: Rounds | Searching = Rates(*of, store)
+        source: Rounds | Searching = Rates(job.asked, store)
     else:
-        source = search or Rounds(
-            planned,
-            plan.last_rounds(*of, store.done()),
-            lambda numbers: plan.further(*of, numbers, store.done()),
-            (lambda: -(-job.tally.at_once // (len(job.facts) * len(job.networks))))
-            if job.sweep.grows
-            else None,
-        )
+        source = search or Rounds(job.asked, planned, store.done, together if job.sweep.grows else None)
     look = partial(known, store.folder)
     return Stopping(job.sweep, source, look, job.tally, job.began, job.console.print, job.now)
 

@@ -60,18 +60,15 @@ def show(
     from pareto.partitions.model import describe
     from pareto.sweep.splits import to_measure
 
-    measured: Any = ()
-    if any(each.own for each in sweep.coding):  # it is made for all its points at once
-        measured = to_measure(name, describe(recipe(name, sweep))[0], sweep, len(split))
-    made = prepare(name, sweep, measured)
+    has_own = any(each.own for each in sweep.coding)  # it is made for all its points at once
+    splits = to_measure(name, describe(recipe(name, sweep))[0], sweep, len(split)) if has_own else ()
+    made = prepare(name, sweep, splits)
     if words := difference(read_manifest(folder), {name: made.manifest}, {}):
         raise UserError(f"{folder} was made {words}")
-    codecs, size = {each.text: each for each in sweep.coding}, int(cell["batch_size"])
-    known = cell["codec"] in codecs, engine in sweep.engines, size in made.data, max(split) <= made.facts.last
-    if not all(known):
+    codec, size = {each.text: each for each in sweep.coding}.get(cell["codec"]), int(cell["batch_size"])
+    if not (codec and engine in sweep.engines and size in made.data and max(split) <= made.facts.last):
         raise UserError(f"{folder}: a trial of {name} {cell['point']} is none that its manifest asks for")
-    of_cell = split, codecs[cell["codec"]], engine, size
-    pictures, agree, at_work = sheet.drawn(made, *of_cell, sweep.seed, most)
+    pictures, agree, at_work = sheet.drawn(made, split, codec, engine, size, sweep.seed, most)
     title = [
         f"{name} cut at {cell['point']} ({cell['point_name']}), codec {at_work}, engine {engine}",
         f"the top answers agree in {agree.count(1)} of {len(agree)} images"
@@ -80,7 +77,7 @@ def show(
     ]
     content = {SHEET: sheet.sheet(pictures, title)}
     for number, picture in enumerate(pictures):
-        content[f"pictures/{number // 2 + 1:02}-{'uncut' if number % 2 else 'split'}.png"] = picture
+        content[f"pictures/{number // 2 + 1:02}-{('split', 'uncut')[number % 2]}.png"] = picture
     root = (out or folder).resolve()
     with files.written_into(root):
         former = {each for each in files.made(root) if each.rpartition("/")[0] == "pictures"}
@@ -114,8 +111,6 @@ def chosen(runs: Joined, point: str, where: str) -> dict[str, Any]:
             is_best = (rows["point"] == best["point"]) & (rows["codec"] == each.first["codec"])
             is_best &= work_names(rows).eq(best["engine"]) | (best["engine"] == "")
             return {**rows[is_best].iloc[0], "why": f", the answer at {netem}" * (not point)}
-    is_split = (rows["payload_bytes"] > 0) & (rows["point"] != "0")
-    by = rows.assign(whole=~is_split, order=order(rows["point"])).sort_values(
-        ["whole", "order"], kind="stable"
-    )
-    return {**by.iloc[0], "why": ", the first measured" * (not point)}
+    split = rows[(rows["payload_bytes"] > 0) & (rows["point"] != "0")]
+    first = (rows if split.empty else split).sort_values("point", key=order, kind="stable").iloc[0]
+    return {**first, "why": ", the first measured" * (not point)}

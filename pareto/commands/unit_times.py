@@ -22,7 +22,6 @@ from pareto.basics.console import digits
 from pareto.basics.console import table as console_table
 from pareto.hosts.access import require_testbed
 from pareto.hosts.connection import FAULTS
-from pareto.hosts.host import TestbedError
 from pareto.models.prepare import Prepared, canonical, recipe
 from pareto.partitions import model as partitioned
 from pareto.predict.model_profiles import Kept, folder_of, names, on_testbed
@@ -33,7 +32,7 @@ from pareto.simulated.workers import Simulation
 from pareto.simulated.world import load
 from pareto.sweep.networks import links_of
 from pareto.sweep.sweep import Sweep
-from pareto.trial.start import testbed_of
+from pareto.trial.start import not_started, testbed_of
 from pareto.trial.workers import Workers
 
 OFF_LINE = 0.25
@@ -79,7 +78,7 @@ def make_or_reuse(out: Console, sweep: Sweep, folder: Path = PROFILES, *, fresh:
             try:
                 workers.start()
             except FAULTS as fault:
-                raise TestbedError(f"the workers did not start: {bed.lost() or fault}") from fault
+                raise not_started(bed, fault) from fault
             # A line on a terminal, drawn between measurements by this thread alone: the hosts may share this machine.
             with Live(console=out, auto_refresh=False, transient=True) as live:
                 show = partial(live.update, refresh=True)

@@ -132,6 +132,10 @@ class Job:
         return facts
 
     @property
+    def asked(self) -> foreseen.Asked:
+        return self.sweep, self.facts, self.networks
+
+    @property
     def _models(self) -> Mapping[str, Prepared] | Mapping[str, SimulatedModel]:
         return self.prepared if self.simulation is None else self.simulation.models
 

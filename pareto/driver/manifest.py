@@ -75,8 +75,7 @@ def session_begin(bed: Testbed, testbed_name: str) -> dict[str, Any]:
     """The facts that a session's record begins with: this machine's name, kernel and packages, and the testbed's."""
     machine = {"hostname": platform.node(), "kernel": platform.release(), "python": platform.python_version()}
     driver = {**machine, "packages": {name: version(name) for name in _PACKAGES}}
-    began = {"started_at": utc_now(), "driver": driver}
-    return {**began, "testbed_name": testbed_name, "testbed": bed.facts}
+    return {"started_at": utc_now(), "driver": driver, "testbed_name": testbed_name, "testbed": bed.facts}
 
 
 def session_end(tally: Tally, networks: Networks, workers: AnyWorkers, bed: Testbed) -> dict[str, Any]:
@@ -248,8 +247,7 @@ _OUTSIDE: Mapping[str, Callable[[Any], bool]] = {
     "dataset": dataset_names.runs_code,
     "data_path": lambda path: path is not None,
     "testbed": lambda text: any(name not in (THIS_MACHINE, SIMULATED) for name in several(text)),
-    "cluster": lambda address: address is not None,
-    **dict.fromkeys(("tls_ca_file", "tls_cert", "tls_key"), lambda path: path is not None),
+    **dict.fromkeys(("cluster", "tls_ca_file", "tls_cert", "tls_key"), lambda value: value is not None),
 }
 """Options whose value may name a file or hosts, and whether a value does."""
 

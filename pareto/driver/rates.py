@@ -11,11 +11,9 @@ from pareto.analysis.schema import CELL
 from pareto.driver.stop import Rounds
 from pareto.sweep import plan
 from pareto.sweep.cell import Cell
-from pareto.sweep.foreseen import Models
+from pareto.sweep.foreseen import Asked
 from pareto.sweep.load import NO, OPEN, YES
-from pareto.sweep.networks import Networks
 from pareto.sweep.plan import FIRST, Plan
-from pareto.sweep.sweep import Sweep
 from pareto.trial.store import Store
 
 WITHIN = 0.05
@@ -31,10 +29,9 @@ Tried = Sequence[tuple[float, str]]
 class Rates(Rounds):
     """Rounds of the cells whose highest rate is not known yet, each at a rate of its own."""
 
-    def __init__(self, sweep: Sweep, models: Models, networks: Networks, store: Store) -> None:
-        super().__init__(Plan((), 1), {}, lambda _: Plan((), 1))
-        self._of, self._store = (sweep, models, networks), store
-        self._cells = plan.cells(sweep, models, networks)
+    def __init__(self, asked: Asked, store: Store) -> None:
+        super().__init__(asked, Plan((), 1))
+        self._store, self._cells = store, plan.cells(asked)
         self._next: dict[Cell, tuple[int, float | None]] = {}
 
     def update(self) -> None:
@@ -56,7 +53,7 @@ class Rates(Rounds):
         number = min(number for number, _ in self._next.values())
         rates = {cell: rate for cell, (_, rate) in self._next.items() if rate is not None}
         return plan.in_rounds(
-            *self._of, [number], lambda cell, _: self._next.get(cell, (0,))[0] == number, rates=rates
+            self._asked, [number], lambda cell, _: self._next.get(cell, (0,))[0] == number, rates=rates
         )
 
 

@@ -26,7 +26,7 @@ from pareto.remote.link.profile import describe
 from pareto.remote.link.units import minutes, nbytes
 from pareto.sweep import dataset_names, load
 from pareto.sweep.cell import Cell
-from pareto.sweep.foreseen import ModelFacts, Models, of_links, reach, too_large
+from pareto.sweep.foreseen import Asked, ModelFacts, Models, of_links, reach, too_large
 from pareto.sweep.networks import Networks
 from pareto.sweep.plan import CLEARLY, Plan
 from pareto.sweep.sweep import AUTO, Sweep
@@ -40,19 +40,13 @@ AROUND_S = 12.0
 
 
 def plan(
-    out: Console,
-    sweep: Sweep,
-    models: Models,
-    networks: Networks,
-    plan: Plan,
-    expected: Plan | None = None,
-    cores: int | None = None,
+    out: Console, asked: Asked, plan: Plan, expected: Plan | None = None, cores: int | None = None
 ) -> None:
     """Print the plan: what will be measured, and how long that takes.
 
     expected: what of the plan is foreseen to be measured; None: all. cores: of the local testbed, if it is one.
     """
-    expected = expected or plan
+    expected, (sweep, models, networks) = expected or plan, asked
     hosts = 1 + max(map(len, networks.values()))
     table = Table.grid(Column(no_wrap=True), Column(), padding=(0, 2, 0, 0))
     for name, model in models.items():
@@ -231,16 +225,17 @@ def _known(sweep: Sweep, models: Models, networks: Networks, plan: Plan) -> Iter
 
 def _held(sweep: Sweep, models: Models, networks: Networks, plan: Plan, cores: int) -> str:
     """The throughputs that the local testbed's own cores are foreseen to hold back, in words; empty if none."""
-    cells, held = {trial.cell for trial in plan.trials}, 0
-    points: dict[str, dict[str, None]] = {netem: {} for netem in networks}
-    for cell in sorted(cells, key=attrgetter("cuts")):
+
+    def is_held(cell: Cell) -> bool:
         model, network = models[cell.model], networks[cell.netem]
-        if reach(cell, model, network, edge_cpu=sweep.edge_cpu, cores=cores) < REACHED:
-            held += 1
-            points[cell.netem][cell.point] = None
+        return reach(cell, model, network, edge_cpu=sweep.edge_cpu, cores=cores) < REACHED
+
+    cells = sorted({trial.cell for trial in plan.trials}, key=attrgetter("cuts"))
+    held = [cell for cell in cells if is_held(cell)]
+    points = {netem: dict.fromkeys(cell.point for cell in held if cell.netem == netem) for netem in networks}
     where = "; ".join(f"{netem} at {', '.join(of)}" for netem, of in points.items() if of)
     return where and (
-        f"{cores} here, on which hosts, senders and the link all run: they will hold images/s of {held} of "
+        f"{cores} here, on which hosts, senders and the link all run: they will hold images/s of {len(held)} of "
         f"{len(cells)} cells below {REACHED:.0%} of the bound ({where})"
     )
 
@@ -283,12 +278,9 @@ def _ending(sweep: Sweep) -> str:
 
 
 def _tcp(tcp: TcpSettings) -> str:
-    settings = (
-        (tcp.congestion, tcp.congestion),
-        (tcp.initial_window != TcpSettings.initial_window, f"initial window {tcp.initial_window}"),
-        (tcp.slow_start_after_idle, "slow start after idle"),
-    )
-    return ", ".join(words for is_told, words in settings if is_told and words)
+    window = f"initial window {tcp.initial_window}" * (tcp.initial_window != TcpSettings.initial_window)
+    slow_start = "slow start after idle" * tcp.slow_start_after_idle
+    return ", ".join(filter(None, (tcp.congestion, window, slow_start)))
 
 
 _APART = (

@@ -21,10 +21,9 @@ from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import TestbedError
 from pareto.hosts.testbed import Testbed
 from pareto.partitions.allocator import DEFAULT, TUNED
-from pareto.sweep import foreseen, plan
+from pareto.sweep import plan
 from pareto.sweep.cell import Cell
-from pareto.sweep.networks import Networks
-from pareto.sweep.sweep import Sweep
+from pareto.sweep.foreseen import Asked
 from pareto.trial.any_workers import AnyWorkers
 from pareto.trial.start import started
 from pareto.trial.store import Store
@@ -82,7 +81,7 @@ def measure(
                 session["stopping"] = stopping.record()
                 store.write_manifest(manifest)
             progress.shows("what the allocator changes")
-            session["allocator_cost"] = allocator_cost(workers, job.sweep, job.facts, job.networks)
+            session["allocator_cost"] = allocator_cost(workers, job.asked)
             store.write_manifest(manifest)
             importing = threading.Thread(target=_import_report)  # nothing is measured any more
             ending.callback(importing.join)
@@ -91,14 +90,13 @@ def measure(
             job.console.print(f"attention: {line}")
 
 
-def allocator_cost(
-    workers: AnyWorkers, sweep: Sweep, models: foreseen.Models, networks: Networks
-) -> list[dict[str, Any]]:
+def allocator_cost(workers: AnyWorkers, asked: Asked) -> list[dict[str, Any]]:
     """The cost to hosts of leaving freed memory to the C library, as other programs do: for each model and batch size
     the point where it is cut most evenly, and by role how many times as long as tuned a run of that host's part took.
     Empty where that is not measured: nothing is tuned, or a first look is wanted that does not ask for it, or hosts are
     lost. Leaves the workers with either allocator.
     """
+    sweep, models, _ = asked
     is_due = TUNED in sweep.allocators and (not sweep.quick or len(sweep.allocators) > 1)
     if not is_due or not isinstance(workers, Workers):
         return []
@@ -107,7 +105,7 @@ def allocator_cost(
         """The units of the host that runs the fewest."""
         return min(end - start for start, end in itertools.pairwise((0, *cell.cuts, models[cell.model].last)))
 
-    cells = sorted(plan.cells(sweep, models, networks), key=fewest)
+    cells = sorted(plan.cells(asked), key=fewest)
     chosen = {(cell.model, cell.batch_size): cell for cell in cells}
     took: dict[Cell, dict[str, dict[str, float]]] = {cell: {} for cell in chosen.values()}
     try:
@@ -153,7 +151,7 @@ def _model_profiles(
     from pareto.predict.model_profiles import on_testbed, spares_s
 
     assert isinstance(workers, Workers)  # noqa: S101
-    of_job, most_s = (job.console, job.sweep), spares_s(plan.make(job.sweep, job.facts, job.networks))
+    of_job, most_s = (job.console, job.sweep), spares_s(plan.make(job.asked))
     kept = on_testbed(*of_job, bed, workers, job.prepared, folder, spares_s=most_s, show=progress.shows)
     return {name: profile for name, (profile, _) in kept.items()}
 

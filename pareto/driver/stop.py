@@ -13,8 +13,10 @@ from pareto.analysis.naming import count, some
 from pareto.driver.runner import Tally
 from pareto.protocol.constants import MOST_ROUNDS
 from pareto.remote.link.units import minutes
+from pareto.sweep import plan
 from pareto.sweep.cell import Condition
-from pareto.sweep.plan import Plan, Trial
+from pareto.sweep.foreseen import Asked
+from pareto.sweep.plan import Done, Plan, Trial
 from pareto.sweep.sweep import Sweep
 
 if TYPE_CHECKING:
@@ -30,14 +32,16 @@ class Rounds:
 
     def __init__(
         self,
+        asked: Asked,
         planned: Plan,
-        last: Mapping[Condition, int],
-        more: Callable[[Mapping[Condition, int]], Plan],
+        done: Callable[[], Done] = frozenset,
         together: Callable[[], int] | None = None,
     ) -> None:
-        """last: each condition's last planned round. more: the plan of one more round of these conditions, by number.
-        together: how many rounds are measured at once, so that no testbed of a fleet is idle; None: all of the plan."""
-        self.conditions, self._last, self._more, self._together = [*last], dict(last), more, together
+        """done: tells what is measured by now. together: how many rounds are measured at once, so that no testbed of a
+        fleet is idle; None: all planned."""
+        self._asked, self._done, self._together = asked, done, together
+        self._last = plan.last_rounds(asked, done())
+        self.conditions = [*self._last]
         by_round = itertools.groupby(planned.trials, key=lambda trial: trial.round)
         self._rounds, self._planned = [tuple(each) for _, each in by_round], planned.rounds
 
@@ -59,7 +63,7 @@ class Rounds:
         trials: list[Trial] = []
         for more in range(self._together() if self._together is not None else 1):
             added = {each: number + more for each, number in numbers.items() if number + more <= MOST_ROUNDS}
-            trials += self._more(added).trials
+            trials += plan.further(self._asked, added, self._done()).trials
             self._last |= added
         return Plan(tuple(trials), self._planned)
 

@@ -98,12 +98,12 @@ def agreement(ours: Answers, theirs: Answers) -> list[float]:
     if ours.tops is not None:
         same = (ours.tops == theirs.tops) & ~ours.tensors[0].isnan().any(1)
         return list(same.float().reshape(len(same), -1).mean(1).tolist())
-    pairs = [*zip(ours.boxes, theirs.boxes, strict=True)]
-    # Boxes without an area overlap nothing, not even themselves. NaN: neither has a box.
-    off = (mean_average_precision([b], [b]) - mean_average_precision([a], [b]) for a, b in pairs)
-    return [
-        float(len(a.scores) == len(b.scores) and not by > 1e-6) for (a, b), by in zip(pairs, off, strict=True)
-    ]
+    agree = []
+    for a, b in zip(ours.boxes, theirs.boxes, strict=True):
+        # Boxes without an area overlap nothing, not even themselves. NaN: neither has a box.
+        off = mean_average_precision([b], [b]) - mean_average_precision([a], [b])
+        agree.append(float(len(a.scores) == len(b.scores) and not off > 1e-6))
+    return agree
 
 
 def probabilities(outputs: Tensor) -> Tensor:
@@ -129,10 +129,8 @@ def _picture(
         boxes = of.boxes[number]
         corners = (boxes.corners[:MOST_BOXES] * scale).nan_to_num().clamp(0, SIDE)
         found = [*zip(boxes.classes.tolist(), boxes.scores.tolist(), strict=True)][:MOST_BOXES]
-        labels, colours = (
-            [f"{name(at)} {score:.2f}" for at, score in found],
-            [_COLOURS[at % len(_COLOURS)] for at, _ in found],
-        )
+        labels = [f"{name(at)} {score:.2f}" for at, score in found]
+        colours = [_COLOURS[at % len(_COLOURS)] for at, _ in found]
         words = f"{len(boxes.scores)} boxes" + ", best drawn" * (len(boxes.scores) > MOST_BOXES)
     elif is_masks:
         tops = interpolate(of.tops[number][None, None].float(), sides)[0, 0].long()

@@ -30,9 +30,7 @@ from pareto.remote.codecs.registry import NONE
 from pareto.remote.link.units import minutes
 from pareto.sweep import plan
 from pareto.sweep.cell import Cell, Condition
-from pareto.sweep.foreseen import Models, of_links, roughly
-from pareto.sweep.networks import Networks
-from pareto.sweep.sweep import Sweep
+from pareto.sweep.foreseen import Asked, of_links, roughly
 from pareto.trial.store import REDONE, Row, Store
 
 Block = tuple[str, str]
@@ -45,16 +43,11 @@ class Searching:
     """The search of a run. Its state is what the store's rows say: nothing else is remembered."""
 
     def __init__(
-        self,
-        sweep: Sweep,
-        models: Models,
-        networks: Networks,
-        store: Store | None = None,
-        profiles: Mapping[str, ModelProfile] | None = None,
+        self, asked: Asked, store: Store | None = None, profiles: Mapping[str, ModelProfile] | None = None
     ) -> None:
         """store: None as long as there is none. profiles: of a search, by model; it may get more (`learn`)."""
-        self._sweep, self._models, self._networks, self.store = sweep, models, networks, store
-        every = plan.cells(sweep, models, networks)
+        self._sweep, self._models, self._networks = self._asked = asked
+        self.store, every = store, plan.cells(asked)
         self.conditions = list(dict.fromkeys(condition for cell in every for condition in cell.conditions))
         self._cells: dict[Group, list[Cell]] = {}
         for cell in every:
@@ -123,7 +116,7 @@ class Searching:
         models, networks = self._models, self._networks
         if block is not None:
             models, networks = {block[0]: models[block[0]]}, {block[1]: networks[block[1]]}
-        return plan.in_rounds(self._sweep, models, networks, [number], lambda cell, _: cell in due, **how)
+        return plan.in_rounds((self._sweep, models, networks), [number], lambda cell, _: cell in due, **how)
 
     def expected(self) -> plan.Plan:
         """The rest of the sweep's own rounds, as far as can be foreseen: cells clearly behind by what was measured or
@@ -241,7 +234,7 @@ class Searching:
         if words:
             words[0] += " rounds" if max(tried) > 1 else " round"
         words += [f"{count} {what}" for count, what in ((physics, "by physics"), (open_, "open")) if count]
-        whole = plan.make(self._sweep, self._models, self._networks)
+        whole = plan.make(self._asked)
         estimates_s = {(trial.cell, trial.round): trial.estimate_s for trial in whole.trials}
         paces = [took_s[place] / estimates_s[place] for place in took_s.keys() & estimates_s.keys()]
         open_s = sum(estimates_s[place] for place in estimates_s.keys() - took_s.keys())

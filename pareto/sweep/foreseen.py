@@ -94,14 +94,14 @@ class ModelFacts:
         """The most memory of the edge's worker at a point, within 10 % on seven models (docs/load.md)."""
         if not cut:
             return RUNTIME_BYTES
-        held, widest = (
-            sum(weights for weights, _ in self.units[:cut]),
-            max(wide for _, wide in self.units[:cut]),
-        )
+        units = self.units[:cut]
+        held, widest = sum(weights for weights, _ in units), max(wide for _, wide in units)
         return round(RUNTIME_BYTES + STAGE_BYTES + held + WORK * widest * batch_size)
 
 
 Models = Mapping[str, ModelFacts]
+Asked = tuple[Sweep, Models, Networks]
+"""A sweep, the facts about its models, and its networks: all that a plan follows from."""
 
 
 def too_large(sweep: Sweep, model: ModelFacts, cuts: Sequence[int], batch_size: int) -> int:

@@ -14,8 +14,8 @@ from pareto.remote.link import probe
 from pareto.remote.link.units import nbytes
 from pareto.sweep import load
 from pareto.sweep.cell import Cell, Condition
-from pareto.sweep.foreseen import ModelFacts, Models, crossings, steps_s, too_large
-from pareto.sweep.networks import ALONG, Networks
+from pareto.sweep.foreseen import Asked, ModelFacts, Models, crossings, steps_s, too_large
+from pareto.sweep.networks import ALONG
 from pareto.sweep.sweep import Sweep
 from pareto.sweep.waits import Waits, resent_s, slowed, starts_anew, usual_nodes, warming_requests
 
@@ -88,9 +88,10 @@ class Plan:
         return sum(trial.estimate_s for trial in self.trials)
 
 
-def cells(sweep: Sweep, models: Models, netems: Iterable[str]) -> list[Cell]:
-    """Every cell of the sweep, in order. netems: the networks' names. Codecs that come to the same at a split are one
-    cell, which stands for all of them: any where nothing crosses, and none and int8 where bytes do."""
+def cells(asked: Asked) -> list[Cell]:
+    """Every cell of the sweep, in order. Codecs that come to the same at a split are one cell, which stands for all of
+    them: any where nothing crosses, and none and int8 where bytes do."""
+    sweep, models, networks = asked
     return [
         Cell(
             *(model, cuts, ALONG.join(facts.points[cut][0] for cut in cuts), backend, netem, batch_size),
@@ -98,7 +99,7 @@ def cells(sweep: Sweep, models: Models, netems: Iterable[str]) -> list[Cell]:
             stands_for=meant,
         )
         for model, facts in models.items()
-        for netem in netems
+        for netem in networks
         for batch_size in sweep.batch_sizes
         for cuts in facts.splits
         if not too_large(sweep, facts, cuts, batch_size)
@@ -139,23 +140,21 @@ def _codecs(sweep: Sweep, model: ModelFacts, cuts: Sequence[int]) -> dict[str, t
     return meant
 
 
-def make(sweep: Sweep, models: Models, networks: Networks, done: Done = frozenset()) -> Plan:
-    """`sweep.rounds` rounds of every cell, and the added rounds that were begun, without the trials that are `done`."""
-    last = last_rounds(sweep, models, networks, done)
+def make(asked: Asked, done: Done = frozenset()) -> Plan:
+    """`Sweep.rounds` rounds of every cell, and the added rounds that were begun, without the trials that are `done`."""
+    last = last_rounds(asked, done)
     numbers = range(1, max(last.values(), default=0) + 1)
 
     def is_due(cell: Cell, number: int) -> bool:
         return number <= max(last[each] for each in cell.conditions) and (cell, number) not in done
 
-    return in_rounds(sweep, models, networks, numbers, is_due, fresh=True)
+    return in_rounds(asked, numbers, is_due, fresh=True)
 
 
-def last_rounds(
-    sweep: Sweep, models: Models, netems: Iterable[str], done: Done = frozenset()
-) -> dict[Condition, int]:
-    """The number of each condition's last round: `sweep.rounds`, or the last added round that was begun."""
-    of_cells = {cell: cell.conditions for cell in cells(sweep, models, netems)}
-    last = dict.fromkeys(itertools.chain(*of_cells.values()), sweep.rounds)
+def last_rounds(asked: Asked, done: Done = frozenset()) -> dict[Condition, int]:
+    """The number of each condition's last round: `Sweep.rounds`, or the last added round that was begun."""
+    of_cells = {cell: cell.conditions for cell in cells(asked)}
+    last = dict.fromkeys(itertools.chain(*of_cells.values()), asked[0].rounds)
     # A cell of several conditions does not say whose round was begun, if these have cells of their own.
     own = {conditions[0] for conditions in of_cells.values() if len(conditions) == 1}
     for cell, number in done:
@@ -166,22 +165,18 @@ def last_rounds(
     return last
 
 
-def further(
-    sweep: Sweep, models: Models, networks: Networks, due: Mapping[Condition, int], done: Done = frozenset()
-) -> Plan:
+def further(asked: Asked, due: Mapping[Condition, int], done: Done = frozenset()) -> Plan:
     """One more whole round of each condition that is due, with its number, without the trials that are `done`."""
 
     def is_due(cell: Cell, number: int) -> bool:
         wanted = any(due.get(condition) == number for condition in cell.conditions)
         return wanted and (cell, number) not in done
 
-    return in_rounds(sweep, models, networks, sorted(set(due.values())), is_due)
+    return in_rounds(asked, sorted(set(due.values())), is_due)
 
 
 def in_rounds(
-    sweep: Sweep,
-    models: Models,
-    networks: Networks,
+    asked: Asked,
     numbers: Iterable[int],
     is_due: Callable[[Cell, int], bool],
     *,
@@ -192,30 +187,31 @@ def in_rounds(
 ) -> Plan:
     """The cells that are due in each of these rounds. short: those with a short trial. fresh, done: as of `Waits`.
     rates: of the cells whose load says none, in requests a second."""
+    sweep, models, networks = asked
     nodes = {name: model.nodes or usual_nodes(len(model.points)) for name, model in models.items()}
     waits = Waits(sweep, nodes, networks, fresh=fresh, done=done)
     trials = [
         _trial(
-            *(cell, number, sweep, models, networks, waits.before_s(cell, number), (rates or {}).get(cell)),
-            short=cell in short,
+            asked, cell, number, waits.before_s(cell, number), (rates or {}).get(cell), short=cell in short
         )
         for number in numbers
-        for cell in _order(sweep, models, networks, number)
+        for cell in _order(asked, number)
         if is_due(cell, number)
     ]
     return Plan(tuple(trials), sweep.rounds)
 
 
-def _order(sweep: Sweep, models: Models, netems: Iterable[str], number: int) -> Iterator[Cell]:
+def _order(asked: Asked, number: int) -> Iterator[Cell]:
     """Every cell in the order of a round.
 
     The cells of one (model, network) stay together, because loading a model or reshaping the link between any two
     trials would take longer than the trials; so do those of one rpc agent, and those of one allocator, with which
     workers start: a round begins with the one that the round before ended with. All else is random from the seed.
     """
+    sweep = asked[0]
     shuffled = random.Random(f"{sweep.seed}/{number}")  # noqa: S311
     groups: dict[tuple[str, str, str], list[Cell]] = {}
-    for cell in cells(sweep, models, netems):
+    for cell in cells(asked):
         groups.setdefault((cell.model, cell.netem, cell.allocator), []).append(cell)
     order = list(groups.values())
     shuffled.shuffle(order)
@@ -238,17 +234,8 @@ def _by_agent(group: Sequence[Cell], shuffled: random.Random) -> Iterator[Cell]:
     return itertools.chain.from_iterable(parts.values())
 
 
-def _trial(
-    cell: Cell,
-    number: int,
-    sweep: Sweep,
-    models: Models,
-    networks: Networks,
-    wait_s: float,
-    rate: float | None = None,
-    *,
-    short: bool,
-) -> Trial:
+def _trial(asked: Asked, cell: Cell, number: int, wait_s: float, rate: float | None, *, short: bool) -> Trial:
+    sweep, models, networks = asked
     model, network = models[cell.model], networks[cell.netem]
     crossed = crossings(cell, model, network)
     hosts_s, latency_s, pace_s, depth = steps_s(cell, model, crossed, sweep)

@@ -315,47 +315,48 @@ class Sweep(BaseModel):
 
 
 def parse_sweep(fields: Mapping[str, Any], source: str = "") -> Sweep:
-    """A sweep from options' names and values, each of which is one that the option takes; `secure` is written out in
-    the backends, `codec_back` in the codecs. source: of the values, for messages; empty for the command line. Raises
-    UserError."""
-    where, in_the_clear = f"{source}: " if source else "", OPTIONS["secure"].default
+    """A sweep from options' names and values, each of which is one that the option takes, `_written_out`. source: of
+    the values, for messages; empty for the command line. Raises UserError."""
+    where = f"{source}: " if source else ""
     try:
-        sweep = Sweep.model_validate(fields)
+        return _written_out(Sweep.model_validate(fields))
     except ValidationError as error:
         raise UserError(where + _first_fault(error, of_file=bool(source))) from None
+    except UserError as error:
+        raise UserError(f"{where}{error}") from None
+
+
+def _written_out(sweep: Sweep) -> Sweep:
+    """The sweep with `every` in its loads, `codec_back` in its codecs, `secure` in its backends. Raises UserError."""
+    one_way, in_the_clear = OPTIONS["codec_back"].default, OPTIONS["secure"].default
     if sweep.every is not None:
-        try:
-            loads = (load.every(sweep.every), *(text for text in sweep.loads if text != load.NONE))
-        except UserError as error:
-            raise UserError(f"{where}{error}") from None
+        loads = (load.every(sweep.every), *(text for text in sweep.loads if text != load.NONE))
         sweep = sweep.model_copy(update={"loads": _each_once(loads), "every": None})
-    if sweep.codec_back != OPTIONS["codec_back"].default:
-        both = _with_ways_back(sweep, where)
-        sweep = sweep.model_copy(update={"codecs": both, "codec_back": OPTIONS["codec_back"].default})
+    if sweep.codec_back != one_way:
+        sweep = sweep.model_copy(update={"codecs": _with_ways_back(sweep), "codec_back": one_way})
     if sweep.alone:
         if sweep.backends not in (OPTIONS["backend"].default, WITHOUT_LINK) or sweep.secure != in_the_clear:
-            only = f"{where}--{sweep.alone}-only: nothing crosses a link"
-            raise UserError(f"{only}: leave --backend and --secure out")
+            raise UserError(f"--{sweep.alone}-only: nothing crosses a link: leave --backend and --secure out")
         return sweep.model_copy(update={"backends": WITHOUT_LINK})
     if sweep.secure == in_the_clear:
         return sweep
-    return sweep.model_copy(update={"backends": _secured(sweep, where), "secure": in_the_clear})
+    return sweep.model_copy(update={"backends": _secured(sweep), "secure": in_the_clear})
 
 
-def _with_ways_back(sweep: Sweep, where: str) -> tuple[str, ...]:
-    """The codecs, each with every one that results go through. Raises UserError, which begins with `where`."""
+def _with_ways_back(sweep: Sweep) -> tuple[str, ...]:
+    """The codecs, each with every one that results go through. Raises UserError."""
     try:
         backs = [codec_registry.parse_back(text) for text in sweep.codec_back]
     except ValueError as error:
-        raise UserError(f"{where}--codec-back: {error}") from None
+        raise UserError(f"--codec-back: {error}") from None
     if told := next((codec.typed for codec in sweep.coding if codec.back), None):
-        raise UserError(f"{where}--codec-back: codec {told} already says what results go through")
+        raise UserError(f"--codec-back: codec {told} already says what results go through")
     slashed = [f"{codec_registry.BACK}{back}" if back else "" for back in backs]
     return _each_once(tuple(codec.typed + back for codec in sweep.coding for back in slashed))
 
 
-def _secured(sweep: Sweep, where: str) -> tuple[str, ...]:
-    """The backends, each in every way to encrypt that the sweep names. Raises UserError, which begins with `where`."""
+def _secured(sweep: Sweep) -> tuple[str, ...]:
+    """The backends, each in every way to encrypt that the sweep names. Raises UserError."""
     made: list[str] = []
     for backend in sweep.backends:
         faults, before = [], len(made)
@@ -366,9 +367,9 @@ def _secured(sweep: Sweep, where: str) -> tuple[str, ...]:
                 faults.append(fault)
             except ValueError as error:
                 name = "--secure" if secure not in registry.SECURE else "--backend"
-                raise UserError(f"{where}{name}: {error}") from None
+                raise UserError(f"{name}: {error}") from None
         if len(made) == before:  # what can only go in the clear goes so once, if that is wanted at all
-            raise UserError(f"{where}--secure: {faults[0]}")
+            raise UserError(f"--secure: {faults[0]}")
     return _each_once(tuple(made))
 
 

@@ -91,7 +91,7 @@ def test_planning_many_cells(printed: Printed) -> None:
             for number in range(models)
         }
         began, worked = time.monotonic(), time.process_time()
-        planned = plan.make(sweep, known, networks_of(sweep, 1))
+        planned = plan.make((sweep, known, networks_of(sweep, 1)))
         tasks = sum(
             1
             for _ in groupby(planned.trials, key=lambda each: (each.round, each.cell.model, each.cell.netem))

@@ -79,7 +79,7 @@ def test_an_estimate_is_what_the_trial_takes(workers: Workers, prepared: Prepare
     chosen = {"model": MODEL, "netem": name, "points": "1", "only": True, "backend": "tcp", "trials": 1}
     network = (load(name),)
     facts = {MODEL: replace(prepared.facts, splits=((1,),))}
-    (trial,) = plan.make(canonical(make_sweep(chosen)), facts, {name: network}).trials
+    (trial,) = plan.make((canonical(make_sweep(chosen)), facts, {name: network})).trials
     workers._model = None  # the trial before this one left another model on the edge, or none
     workers.ready(trial.cell, network)
     began = time.monotonic()

@@ -46,13 +46,13 @@ def test_an_edge_needs_its_weights_its_widest_unit_and_what_runs_it() -> None:
 )
 def test_points_that_do_not_fit_are_no_cells(given: str | None, points: list[int]) -> None:
     wanted = sweep(memory=given) if given else sweep()
-    assert [cell.cuts[0] for cell in plan.cells(wanted, {"m": MODEL}, ["none"])] == points
+    assert [cell.cuts[0] for cell in plan.cells((wanted, {"m": MODEL}, ["none"]))] == points
 
 
 def test_nothing_that_fits_is_said_and_a_larger_batch_needs_more() -> None:
     line = refusal(UserError, plan.check_fits, sweep(memory="edge=200mib"), {"m": MODEL})
     assert line == "--memory edge=200mib: no point of m fits: the least needs 303 MB"
-    both = plan.cells(sweep(memory="edge=512mib", batch_size="1,8"), {"m": MODEL}, ["none"])
+    both = plan.cells((sweep(memory="edge=512mib", batch_size="1,8"), {"m": MODEL}, ["none"]))
     assert [(cell.cuts[0], cell.batch_size) for cell in both] == [(0, 1), (1, 1), (0, 8)]
 
 

@@ -41,7 +41,7 @@ def networks(wanted: Sweep) -> dict[str, list[Profile]]:
 
 
 def make(wanted: Sweep, done: frozenset[tuple[Cell, int]] = frozenset()) -> Plan:
-    return plan.make(wanted, {name: MODELS[name] for name in wanted.models}, networks(wanted), done)
+    return plan.make((wanted, {name: MODELS[name] for name in wanted.models}, networks(wanted)), done)
 
 
 def facts(*splits: tuple[int, ...], **known: Any) -> ModelFacts:
@@ -60,12 +60,12 @@ def order(trials: Iterable[plan.Trial]) -> list[tuple[Cell, int]]:
 
 def test_every_round_has_every_cell_once() -> None:
     wanted = sweep()
-    cells = plan.cells(wanted, MODELS, wanted.netems)
+    cells = plan.cells((wanted, MODELS, wanted.netems))
     assert len(cells) == (3 + 2) * 2 * 2  # points x backends x profiles
     counted = Counter(order(make(wanted).trials))
     assert counted == Counter((cell, number) for cell in cells for number in (1, 2, 3, 4))
     # A backend under two names is two cells of one transport.
-    cells = plan.cells(sweep(backend="tcp:a,tcp:b"), MODELS, ["none"])
+    cells = plan.cells((sweep(backend="tcp:a,tcp:b"), MODELS, ["none"]))
     assert len(set(cells)) == len({cell.id for cell in cells}) == len(cells) == 2 * (3 + 2)
     assert {cell.transport for cell in cells} == {"tcp"}
     assert Counter(cell.backend for cell in cells) == {"tcp:a": 5, "tcp:b": 5}
@@ -88,7 +88,7 @@ def test_a_round_changes_the_rpc_agent_once_and_keeps_every_cell() -> None:
     """Joining anew takes longer than many a trial. Which comes first is chance, and the others are among both."""
     variants = ("tcp", "tcp:4", "rpc", "rpc:basic:a", "rpc:basic:b")
     wanted = sweep(model="a", netem="none", backend=",".join(variants), trials=20)
-    cells, firsts, places = plan.cells(wanted, {"a": MODELS["a"]}, ["none"]), [], []
+    cells, firsts, places = plan.cells((wanted, {"a": MODELS["a"]}, ["none"])), [], []
     for number in range(1, 21):
         round_ = [trial.cell for trial in make(wanted).trials if trial.round == number]
         assert Counter(round_) == Counter(cells)
@@ -120,12 +120,12 @@ def test_rounds_divide_a_trace_evenly_and_those_added_begin_between_them() -> No
 def test_a_round_that_is_added_has_the_order_of_its_number() -> None:
     """Whether a round was planned or added, by whichever session: the same trials in the same order."""
     wanted = sweep(trials=2)
-    conditions = {cell.condition for cell in plan.cells(wanted, MODELS, wanted.netems)}
-    added = plan.further(wanted, MODELS, networks(wanted), dict.fromkeys(conditions, 4))
+    conditions = {cell.condition for cell in plan.cells((wanted, MODELS, wanted.netems))}
+    added = plan.further((wanted, MODELS, networks(wanted)), dict.fromkeys(conditions, 4))
     assert order(added.trials) == order(t for t in make(sweep(trials=4)).trials if t.round == 4)
     assert added.rounds == 2
     some = sorted(conditions)[:2]
-    part = plan.further(wanted, MODELS, networks(wanted), dict.fromkeys(some, 4))
+    part = plan.further((wanted, MODELS, networks(wanted)), dict.fromkeys(some, 4))
     assert part.trials == tuple(t for t in added.trials if t.cell.condition in some)
     # Of an added round that was begun the rest is planned.
     wanted, longer = sweep(trials=2), make(sweep(trials=3))
@@ -134,7 +134,7 @@ def test_a_round_that_is_added_has_the_order_of_its_number() -> None:
     rest = make(wanted, done).trials
     of_its_condition = [t for t in longer.trials if t.round == 3 and t.cell.condition == begun.cell.condition]
     assert order(rest) == order(t for t in of_its_condition if t != begun)
-    last = plan.last_rounds(wanted, MODELS, wanted.netems, done)
+    last = plan.last_rounds((wanted, MODELS, wanted.netems), done)
     assert last.pop(begun.cell.condition) == 3
     assert set(last.values()) == {2}
 
@@ -142,7 +142,9 @@ def test_a_round_that_is_added_has_the_order_of_its_number() -> None:
 def test_only_links_before_the_last_point_are_crossed() -> None:
     wanted = sweep(model="a", backend="tcp", netem="none")
     chain = {"a": replace(MODELS["a"], splits=((0, 1), (1, 2)))}
-    assert [(cell.point, cell.point_name, cell.id) for cell in plan.cells(wanted, chain, wanted.netems)] == [
+    assert [
+        (cell.point, cell.point_name, cell.id) for cell in plan.cells((wanted, chain, wanted.netems))
+    ] == [
         ("0+1", "input+mid", "a-k00+01-tcp-none-b1"),
         ("1+2", "mid+output", "a-k01+02-tcp-none-b1"),
     ]
@@ -222,7 +224,7 @@ def test_phases_follow_the_link_and_a_slow_edge() -> None:
     # Beside the phases its stage runs by itself: as it was measured of YOLOv8n on a quarter of a core.
     known = {"m": ModelFacts((("input", 100), ("last", 0)), 0.1, splits=((1,),))}
     wanted = asked(edge_cpu=0.25, trials=1, quick=True)
-    (trial,) = plan.make(wanted, known, networks(wanted)).trials
+    (trial,) = plan.make((wanted, known, networks(wanted))).trials
     assert trial.latency_s == pytest.approx(0.525, rel=0.15)
     assert trial.estimate_s - trial.waiting_s == pytest.approx(7.4 - 0.27, rel=0.15)
     # MobileNetV2's payloads, of images as bytes, at 200 ms and 5 Mbit/s, with what rpc loses there and sends again.
@@ -231,20 +233,20 @@ def test_phases_follow_the_link_and_a_slow_edge() -> None:
     models = {"m": ModelFacts(points, 0.03, splits=tuple((i,) for i in range(len(kib))))}
     for options, limit_s in (({}, 22 * 60), ({"quick": True, "trials": 1}, 4 * 60)):
         wanted = make_sweep({"model": "m", "netem": "200ms-5mbit", **options})
-        assert plan.make(wanted, models, networks(wanted)).estimate_s < limit_s
+        assert plan.make((wanted, models, networks(wanted))).estimate_s < limit_s
 
 
 def test_each_depth_is_a_cell_of_its_own_and_foreseen_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
     """One in flight goes at the pace of the latency, many at that of the slowest step."""
     wanted = asked(netem="200ms-5mbit", in_flight="1,8,auto")
     monkeypatch.setattr(plan, "THOROUGH", replace(plan.THOROUGH, throughput=(30, 0.5)))
-    made = plan.make(wanted, {"m": replace(ONE["m"], splits=((0,),))}, networks(wanted))
+    made = plan.make((wanted, {"m": replace(ONE["m"], splits=((0,),))}, networks(wanted)))
     estimates = {trial.cell.in_flight: trial.estimate_s for trial in made.trials}
     assert len({trial.cell for trial in made.trials}) == 3
     assert estimates["1"] > max(estimates["8"], estimates["auto"]) + 30 * 0.2 * 0.7
     # So many decoded ahead are a condition, too.
     camera = {"from": "jpeg", "dataset": "folder", "data_path": "pictures"}
-    ahead = plan.make(asked(prefetch="0,1,4", trials=2, **camera), ONE, networks(asked()))
+    ahead = plan.make((asked(prefetch="0,1,4", trials=2, **camera), ONE, networks(asked())))
     for number in (1, 2):
         in_round = [trial.cell for trial in ahead.trials if trial.round == number and trial.cell.cuts == (0,)]
         assert sorted(cell.prefetch for cell in in_round) == [0, 1, 4]
@@ -254,7 +256,7 @@ def test_each_depth_is_a_cell_of_its_own_and_foreseen_as_such(monkeypatch: pytes
 def test_the_cells_of_one_allocator_stay_together_and_a_round_begins_with_the_last_ones() -> None:
     """Workers start anew for another one."""
     wanted = asked(netem="none,wifi", allocator="tuned,default", trials=3)
-    made = plan.make(wanted, ONE, networks(wanted))
+    made = plan.make((wanted, ONE, networks(wanted)))
     told = [trial.cell.allocator for trial in made.trials]
     assert [allocator for allocator, _ in itertools.groupby(told)] == ["tuned", "default", "tuned", "default"]
     assert len({trial.cell for trial in made.trials}) == len({trial.cell.id for trial in made.trials}) == 8
@@ -297,10 +299,10 @@ def test_trials_take_longer_with_fresh_workers_each_change_of_the_network_and_a_
 
 
 def test_codecs_are_cells_where_something_crosses_and_engines_at_every_point() -> None:
-    made = plan.cells(asked(codec="none,int8,zstd"), {"m": facts()}, ["none"])
+    made = plan.cells((asked(codec="none,int8,zstd"), {"m": facts()}, ["none"]))
     crossing = [((cut,), codec) for cut in (0, 1) for codec in ("none", "int8", "zstd:3")]
     assert [(cell.cuts, cell.codec) for cell in made] == [*crossing, ((2,), "none")]
-    made = plan.cells(asked(engine="eager,edge=onnx"), {"m": facts()}, ["none"])
+    made = plan.cells((asked(engine="eager,edge=onnx"), {"m": facts()}, ["none"]))
     each = [(cut, engine) for cut in range(3) for engine in ("eager", "edge=onnx")]
     assert [(cell.cuts[0], cell.engine) for cell in made] == each
     assert len({cell.condition for cell in made}) == 2
@@ -309,7 +311,7 @@ def test_codecs_are_cells_where_something_crosses_and_engines_at_every_point() -
         (((0,), (1,), (2,)), [(0,)]),
         (((0, 0), (0, 1), (0, 2), (1, 1)), [(0, 0), (0, 2)]),
     ):
-        made = plan.cells(asked(codec="none,jpeg"), {"m": facts(*splits)}, ["none"])
+        made = plan.cells((asked(codec="none,jpeg"), {"m": facts(*splits)}, ["none"]))
         assert [cell.cuts for cell in made if cell.codec == "jpeg:90"] == pictures
         assert [cell.cuts for cell in made if cell.codec == "none"] == [*splits]
 
@@ -322,7 +324,7 @@ def of_bytes(**options: Any) -> tuple[Sweep, dict[str, ModelFacts]]:
 def test_codecs_that_come_to_the_same_are_one_cell() -> None:
     def cells(codec: str) -> list[tuple[int, str, tuple[str, ...]]]:
         sweep, models = of_bytes(codec=codec)
-        return [(cell.cuts[0], cell.codec, cell.stands_for) for cell in plan.cells(sweep, models, ["none"])]
+        return [(cell.cuts[0], cell.codec, cell.stands_for) for cell in plan.cells((sweep, models, ["none"]))]
 
     assert cells("none,int8,zstd,int8+zstd") == [
         (0, "none", ("none", "int8")),
@@ -336,7 +338,7 @@ def test_codecs_that_come_to_the_same_are_one_cell() -> None:
     ]  # fmt: skip
     wanted, models = of_bytes(codec="int8")
     chain = {"m": replace(models["m"], splits=((0, 0), (0, 1)))}
-    made = [(cell.point, cell.codec) for cell in plan.cells(wanted, chain, ["none"])]
+    made = [(cell.point, cell.codec) for cell in plan.cells((wanted, chain, ["none"]))]
     assert made == [("0+0", "none"), ("0+1", "int8")], "floats cross the second link"
 
 
@@ -345,13 +347,13 @@ def test_an_added_round_has_the_cells_that_stand_for_its_codec(codecs: str) -> N
     """Its own condition is another codec's, which may be sure already, or have no cells of its own."""
     wanted, models = of_bytes(codec=codecs)
     int8 = ("m", "none", 1, "int8", "eager", "auto", 0, "tuned", "none")
-    assert int8 in plan.last_rounds(wanted, models, ["none"])
+    assert int8 in plan.last_rounds((wanted, models, ["none"]))
 
     def further(done: frozenset[tuple[Cell, int]] = frozenset()) -> tuple[plan.Trial, ...]:
-        return plan.further(wanted, models, networks(wanted), {int8: 3}, done).trials
+        return plan.further((wanted, models, networks(wanted)), {int8: 3}, done).trials
 
     def codecs_left(done: Iterable[tuple[Cell, int]]) -> list[str]:
-        made = plan.make(wanted, models, networks(wanted), frozenset(done))
+        made = plan.make((wanted, models, networks(wanted)), frozenset(done))
         return [trial.cell.codec for trial in made.trials]
 
     added = further()
@@ -359,7 +361,7 @@ def test_an_added_round_has_the_cells_that_stand_for_its_codec(codecs: str) -> N
     assert sorted(cells) == [((0,), "none"), ((1,), "int8"), ((2,), "none")]
     done = frozenset((trial.cell, 3) for trial in added if trial.cell.codec == "none")
     assert [trial.cell.codec for trial in further(done)] == ["int8"], "another codec's round had the others"
-    first = frozenset(order(plan.make(wanted, models, networks(wanted)).trials))
+    first = frozenset(order(plan.make((wanted, models, networks(wanted))).trials))
     assert codecs_left(first | done) == (["int8"] if codecs == "int8" else []), (
         "beside none's cells they do not say that a round of int8's was begun"
     )
@@ -375,7 +377,7 @@ def test_points_that_a_users_own_codec_does_not_fit_have_no_such_cell(
     unfit = {"Own": frozenset({0}), "Own+zstd:3": frozenset({0, 1})}
     points, splits = (*POINTS[:2], ("two", 200), ("last", 0)), ((0,), (1,), (2,), (3,), (0, 2), (2, 3))
     known = {"m": ModelFacts(points, 0.01, splits=splits, unfit=unfit)}
-    cells = plan.cells(wanted, known, ["wifi"])
+    cells = plan.cells((wanted, known, ["wifi"]))
     fit = [("1", "Own"), ("2", "Own"), ("2", "Own+zstd:3"), ("2+3", "Own"), ("2+3", "Own+zstd:3")]
     assert [(cell.point, cell.codec) for cell in cells if cell.codec != "none"] == fit
     plan.check_fits(wanted, known)
@@ -398,7 +400,7 @@ def test_a_codecs_time_and_bytes_are_foreseen() -> None:
         (Profile("x", Direction(rate_bps=8e6)),),
     )
     trials, by_codec = (
-        {trial.cell.codec: trial for trial in plan.make(wanted, {"m": each}, {"none": network}).trials}
+        {trial.cell.codec: trial for trial in plan.make((wanted, {"m": each}, {"none": network})).trials}
         for each in (known, slow)
     )
     saved_s = 2 * 300_000 * 8 / 8e6 / probe.GOODPUT

@@ -233,7 +233,7 @@ class StandIn(Workers):
 
 def cost(workers: object, **options: object) -> object:
     sweep = make_sweep({"model": "a,b", "backend": "tcp", **options})
-    return allocator_cost(cast(AnyWorkers, workers), sweep, MODELS, NETWORKS)
+    return allocator_cost(cast(AnyWorkers, workers), (sweep, MODELS, NETWORKS))
 
 
 @pytest.mark.parametrize("begins", ["tuned", "default"])

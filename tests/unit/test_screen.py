@@ -59,19 +59,19 @@ def text(out: Console) -> str:
 
 
 def made() -> Plan:
-    return plan.make(SWEEP, FACTS, NETWORKS)
+    return plan.make((SWEEP, FACTS, NETWORKS))
 
 
 def planned(*, cores: int | None = None, facts: Models = FACTS, **options: Any) -> str:
     """What the plan of a sweep with these options says."""
     sweep, out = make_sweep({"model": next(iter(facts)), **options}), page()
     networks = {name: profiles(name, (sweep.hosts or 2) - 1) for name in sweep.netems}
-    screen.plan(out, sweep, facts, networks, plan.make(sweep, facts, networks), cores=cores)
+    screen.plan(out, (sweep, facts, networks), plan.make((sweep, facts, networks)), cores=cores)
     return text(out)
 
 
 def test_the_plan_says_what_will_be_done(out: Console, snapshot: SnapshotAssertion) -> None:
-    screen.plan(out, SWEEP, FACTS, NETWORKS, made())
+    screen.plan(out, (SWEEP, FACTS, NETWORKS), made())
     shown = text(out)
     assert minutes(made().estimate_s + screen.AROUND_S) in shown
     assert shown == snapshot
@@ -97,7 +97,7 @@ def test_the_plan_says_which_throughputs_the_machines_own_cores_will_hold_back(
     shown = planned(cores=2, netem="200ms-5mbit,lan-1gbit", edge_cpu=0.25, trials=3)
     assert "lan-1gbit at" in " ".join(shown.split())
     assert shown == snapshot
-    screen.plan(out, SWEEP, FACTS, NETWORKS, made(), cores=2)
+    screen.plan(out, (SWEEP, FACTS, NETWORKS), made(), cores=2)
     assert "\ncores" not in text(out), "the link is slower than all cores"
 
 
@@ -148,9 +148,9 @@ def test_the_plan_of_a_run_that_grows_says_how_far_and_what_is_left(
     for wanted in ({"until": "5%"}, {"budget": "20min"}, {"until": "2.5%", "budget": "90s"}):
         shown = planned(netem="wifi", **wanted)
         assert [row_of(shown, title) for title in ("trials", "then", "estimate")] == snapshot
-    todo = plan.make(SWEEP.model_copy(update={"trials": 7}), FACTS, NETWORKS)
+    todo = plan.make((SWEEP.model_copy(update={"trials": 7}), FACTS, NETWORKS))
     left = Plan(todo.trials[-3:], 3)
-    screen.plan(out, SWEEP.model_copy(update={"until": 0.05}), FACTS, NETWORKS, left)
+    screen.plan(out, (SWEEP.model_copy(update={"until": 0.05}), FACTS, NETWORKS), left)
     assert row_of(text(out), "trials") == snapshot
 
 
@@ -334,7 +334,7 @@ def test_the_time_left_is_learnt_from_trials_of_the_same_cells_and_those_that_wa
             progress.finished(trial, {**ROW, "wall_s": factor * trial.estimate_s})
         assert progress.eta_s == pytest.approx(sum(trial.estimate_s for trial in todo.trials[3:]))
     # One network takes twice as long as foreseen and the other as long: each by itself, not both by the mean.
-    trials = plan.make(SWEEP, FACTS, NETWORKS).trials
+    trials = plan.make((SWEEP, FACTS, NETWORKS)).trials
     takes_s = {t: t.estimate_s * (2 if t.cell.netem == trials[0].cell.netem else 1) for t in trials}
     with Display(out, Plan(trials, SWEEP.trials)) as progress:
         for trial in trials:
@@ -448,7 +448,7 @@ def test_cells_are_settled_when_nothing_is_left_of_them_or_they_are_struck_off(o
 def test_no_two_cells_have_the_same_line_of_a_fault(out: Console) -> None:
     factors = {"engine": "eager,onnx", "codec": "none,int8", "batch_size": "1,8", "in_flight": "auto,4"}
     sweep = make_sweep({"model": "mobilenet_v2", "netem": "wifi", "trials": 1, **factors})
-    todo = plan.make(sweep, FACTS, {"wifi": profiles("wifi", 1)})
+    todo = plan.make((sweep, FACTS, {"wifi": profiles("wifi", 1)}))
     with Display(out, todo) as progress:
         for trial in todo.trials:
             progress.finished(trial, {"status": "failed", "reason": "why", "wall_s": 1.0})

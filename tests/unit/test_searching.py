@@ -376,7 +376,7 @@ def searching(rows: Rows, sweep: Sweep | None = None, nbytes: int = 5, **facts: 
     usual = {"points": (("input", 9), ("mid", nbytes), ("output", 0)), "splits": ((0,), (1,), (2,))}
     model = ModelFacts(compute_s=0.1, **{**usual, **facts})
     store = Mock(run="r", rows=lambda: rows, manifest=lambda: {"sessions": [{"profiling_s": 5.0}, {}]})
-    return Searching(sweep, {"m": model}, networks_of(sweep, 1), store, {})
+    return Searching((sweep, {"m": model}, networks_of(sweep, 1)), store, {})
 
 
 def part_of(search: Searching) -> tuple[plan.Trial, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import pytest
@@ -59,12 +58,9 @@ class Session:
         looks, tally = iter(self.looks), Tally(at_once=self.testbeds)
         networks = {name: NETWORKS[name] for name in self.sweep.netems}
         grows = self.sweep.until is not None or self.sweep.budget is not None
-        source = Rounds(
-            plan.make(self.sweep, MODELS, networks, self.done),
-            plan.last_rounds(self.sweep, MODELS, networks, self.done),
-            partial(plan.further, self.sweep, MODELS, networks),
-            (lambda: self.testbeds) if grows else None,
-        )
+        of = self.sweep, MODELS, networks
+        together = (lambda: self.testbeds) if grows else None
+        source = Rounds(of, plan.make(of, self.done), lambda: self.done, together)
         look = lambda within: next(looks)  # noqa: E731
         self.stopping = Stopping(self.sweep, source, look, tally, 0.0, self.said.append, lambda: self.time_s)
         for part in itertools.islice(self.stopping.plans(), self.most):
@@ -93,7 +89,7 @@ def wanted(**options: Any) -> Sweep:
 
 
 def round_s(sweep: Sweep) -> float:
-    return plan.make(sweep, MODELS, NETWORKS).estimate_s / sweep.trials
+    return plan.make((sweep, MODELS, NETWORKS)).estimate_s / sweep.trials
 
 
 def test_without_either_the_plan_is_all() -> None:

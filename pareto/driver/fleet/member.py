@@ -7,7 +7,6 @@ ordinary run; dask's worker speaks to the scheduler in another, and interrupts t
 from __future__ import annotations
 
 import asyncio
-import io
 import os
 import pickle
 import queue
@@ -19,7 +18,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from pareto.analysis.schema import Table
 from pareto.driver.fleet.cluster import CONNECT_S, LOOK_S, RESOURCE, refused
@@ -104,23 +103,7 @@ def plain(row: Row) -> Row:
     return {name: value.item() if hasattr(value, "item") else value for name, value in row.items()}
 
 
-class Lines(io.TextIOBase, Watcher):
-    """A file that sends each line, and what a runner says."""
-
-    def __init__(self, send: Send) -> None:
-        self._send, self._begun = send, ""
-
-    def write(self, text: str) -> int:
-        *lines, self._begun = (self._begun + text).split("\n")
-        for line in filter(None, map(str.strip, lines)):
-            self._send({"say": line})
-        return len(text)
-
-    def rebuilds(self, reason: str, times: int) -> None:
-        self._send({"say": f"{reason}: it is built again, and the trial done again"})
-
-
-class Member(Executor):
+class Member(Executor, Watcher):
     """Holds a testbed. dask's worker submits tasks to it; the main thread does them, in `work`."""
 
     worker: Worker
@@ -163,6 +146,14 @@ class Member(Executor):
         """Send the driver of the task a message."""
         self.worker.log_event(self._order.session, {"key": self._order.key, **message})
 
+    def tell(self, line: str) -> None:
+        """Send the driver a line to print."""
+        if words := line.strip():
+            self.send({"say": words})
+
+    def rebuilds(self, reason: str, times: int) -> None:
+        self.tell(f"{reason}: it is built again, and the trial done again")
+
     def is_wanted(self) -> bool:
         """Whether the driver is there still: without it, dask drops the task."""
         return getattr(self.worker.state.tasks.get(self._order.key), "state", "") == "executing"
@@ -188,8 +179,7 @@ class Member(Executor):
 
     def _open(self, order: Order) -> None:
         """Open the testbed for a driver, with its workers. Raises UserError, TestbedError."""
-        from rich.console import Console
-
+        from pareto.basics.console import Lines, console
         from pareto.driver.job import Job
         from pareto.driver.manifest import difference, session_begin, session_end
         from pareto.hosts import parcels
@@ -206,8 +196,8 @@ class Member(Executor):
         # A member that was killed may hold the hosts still.
         if self._testbed != THIS_MACHINE and not sweep.simulated:
             sweep = sweep.model_copy(update={"wait": max(sweep.wait or 0.0, OWN_LEASE_S)})
-        lines = Lines(self.send)
-        out = Console(file=cast(IO[str], lines), width=10_000, highlight=False, emoji=False, markup=False)
+        out = console(to=Lines(self.tell))
+        out.width = 10_000
         with ExitStack() as undo:
             job = undo.enter_context(closing(Job(sweep, 0.0, dry_run=False, launch=True, console=out)))
             if words := difference(order.then, job.records, job.networks):
@@ -220,7 +210,7 @@ class Member(Executor):
                 **started(out, workers, bed, job.sweep, job.networks, lambda words: None),
             }
             self._outbox = Outbox(order.run, self._record["started_at"], self.send)
-            self._runner = job.runner(workers, self._outbox, lines, order.testbed)
+            self._runner = job.runner(workers, self._outbox, self, order.testbed)
             self._end = partial(session_end, job.tally, job.networks, workers, bed)
             self._undo, self.session = undo.pop_all(), order.session
 

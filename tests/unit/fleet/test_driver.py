@@ -147,7 +147,7 @@ def order() -> Iterator[Order]:
     wanted = sweep(points="3,5")
     job = Job(wanted, 0.0, dry_run=True)
     manifest = json.loads(json.dumps(new_manifest(wanted, job.records, job.networks)))
-    planned = plan.make(job.sweep, job.facts, job.networks)
+    planned = plan.make((job.sweep, job.facts, job.networks))
     recorded, code = wanted.model_dump(mode="json"), parcels.code()[1]
     yield Order("k", "s", "run", "simulated-2", recorded, manifest, planned.trials, planned.rounds, 0, code)
     job.close()

@@ -57,7 +57,7 @@ def rows(sweep: Sweep, world: World) -> list[Row]:
         workers = SimulatedWorkers(simulation, bed.links, edge_cpu=sweep.edge_cpu)
         of_run = sweep, Watcher(), Tally(), simulation.clock, sweep.testbed_name
         runner = Runner(workers, store, networks, *of_run)
-        runner.run(plan.make(sweep, facts, networks))
+        runner.run(plan.make((sweep, facts, networks)))
     finally:
         bed.close()
     return store.trials
