@@ -9,18 +9,18 @@ from __future__ import annotations
 import contextlib
 import functools
 import queue
+import socket
 import statistics
 import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import Protocol
 
 import torch
 
 from pareto.protocol.errors import BackendError
-from pareto.remote.backends import wire
+from pareto.remote.backends import handshake, wire
 from pareto.remote.backends.base import Client as AnyClient
 from pareto.remote.backends.base import Layout, Reply, Stage, Tensors
 from pareto.remote.backends.pipeline import Pipeline, Request, fault_text
@@ -30,40 +30,6 @@ TIMED = 16
 ANOTHER = "the request is for another model or point than the one served here"
 BUFFERS = 4
 """Receive buffers of a connection: one being filled, one waiting, one being computed on, one being sent on."""
-WARM_BYTES = 1 << 18
-"""Bytes of a part of a warm-up."""
-
-
-class Line(Protocol):
-    """A connection that carries messages as `wire` describes them. All methods raise BackendError for nonsense, and
-    OSError. One thread may send while another receives."""
-
-    def send(self, head: bytes, body: Sequence[memoryview] = ()) -> None:
-        """Send one message; the memory of its parts may be used again when this returns."""
-
-    def idle(self) -> None:
-        """Before `message`, where nothing computes at this end until one comes."""
-
-    def message(self, like: wire.Likeness, views: Sequence[memoryview]) -> memoryview | None:
-        """The next message's header, good until the next call, with the body in `views`, if it is one of these. None
-        for another one, which is still to be taken. EOFError at the end."""
-
-    def head(self) -> memoryview:
-        """The next message's header, good until the next call. EOFError at the end."""
-
-    def body(self, form: wire.Form, views: Sequence[memoryview]) -> None:
-        """Take the rest of a message, which must have this form: each tensor's bytes into its memory."""
-
-    def skip(self, nbytes: int) -> None:
-        """Take the body of a warm-up, and forget it."""
-
-    def drain(self) -> None:
-        """Forget all that still comes, until the other end is gone."""
-
-    def end(self) -> None:
-        """Say that nothing more is sent."""
-
-    def close(self) -> None: ...
 
 
 class Serialization:
@@ -89,7 +55,7 @@ class Serialization:
 class Client:
     """The end towards the next host, over a line to it. peer: its address, for messages. copies: see the protocol."""
 
-    def __init__(self, line: Line, peer: str, *, copies: bool = True) -> None:
+    def __init__(self, line: wire.AnyLine, peer: str, *, copies: bool = True) -> None:
         self._line, self._peer, self.copies = line, peer, copies
         self._like = self._reply = wire.NO_MESSAGE
         self._result: Tensors = ()
@@ -175,31 +141,48 @@ class Client:
 
 def _zeros(nbytes: int) -> list[memoryview]:
     """So many bytes, in parts."""
-    part = memoryview(bytes(min(nbytes, WARM_BYTES)))
-    return [part[: min(nbytes - at, WARM_BYTES)] for at in range(0, nbytes, WARM_BYTES)]
+    part = memoryview(bytes(min(nbytes, wire.WARM_BYTES)))
+    return [part[: min(nbytes - at, wire.WARM_BYTES)] for at in range(0, nbytes, wire.WARM_BYTES)]
 
 
 class Server:
-    """The end towards the previous host. `onward` is a client's end, and one line's at a time. name: of the backend,
-    for messages."""
+    """The end towards the previous host: listens on the data address only, and has a conversation on each line. name:
+    of the backend, for messages."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, address: str, token: str, name: str) -> None:
         self.name = name
         self.served: tuple[Stage, AnyClient | None] | None = None
+        """The stage, and the client of the next host, which is one line's at a time."""
+        self._door = handshake.Door(address, token, self._let_in, name)
+        self.address, self.port = self._door.address, self._door.port
+
+    def line(self, sock: socket.socket, place: handshake.Place) -> wire.AnyLine | None:
+        """The line by a connection that knows the token; None where others that belong to it are still to come. Raises
+        BackendError, OSError."""
+        raise NotImplementedError
 
     def serve(self, stage: Stage, onward: AnyClient | None = None) -> None:
         self.served = (stage, onward)
 
-    def converse(self, line: Line) -> None:
-        """Answer what comes on a line until it ends."""
-        Conversation(line, self).run()
+    def close(self) -> None:
+        self._door.close()
+
+    def _let_in(self, sock: socket.socket, place: handshake.Place) -> None:
+        try:
+            line = self.line(sock, place)
+        except (OSError, BackendError) as error:
+            print(f"{self.name}: {error}", file=sys.stderr)
+            sock.close()
+            return
+        if line is not None:
+            Conversation(line, self).run()
 
 
 class Conversation:
     """Receives the previous host's requests and answers them, until that host ends it. A fault is the last thing said.
     All that still comes is thrown away: who is in the middle of sending is to hear of the fault."""
 
-    def __init__(self, line: Line, server: Server) -> None:
+    def __init__(self, line: wire.AnyLine, server: Server) -> None:
         self._line = line
         self._server = server
         self._served = _Served(None)

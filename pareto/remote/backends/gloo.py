@@ -106,7 +106,7 @@ class GlooLine(PartLine):
                 self._asked = wanted, [self._begun("recv", view, self._tag_in) for view in wanted]
         head = self.head()
         if not like.has(head):
-            self._held = True
+            self.put_back(head)
             return None
         (tag,) = _TAG.unpack(self._top[TOP:])
         if self._asked is None or tag != self._tag_in:

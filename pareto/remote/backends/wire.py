@@ -44,6 +44,8 @@ AHEAD = 16 << 10
 """Bytes read at once where a message begins. A smaller one costs one call into the kernel, header, tensors and all;
 copying so much takes less time than a second call."""
 
+WARM_BYTES = 1 << 18
+"""Bytes of a part of a warm-up."""
 POLL_S = 0.2e-3
 _NUMBER, _SECONDS = slice(8, 16), slice(32, 96)
 _TOLD = struct.Struct(f"!Q8xB7x{MAX_STAGES}dd")
@@ -254,8 +256,55 @@ def send_all(sock: AnySocket, parts: Sequence[memoryview]) -> None:
         left -= sent
 
 
-class Line:
-    """One connection. All methods raise BackendError for nonsense, and OSError. One thread may send, one receive."""
+class AnyLine:
+    """A connection that carries messages. All methods raise BackendError for nonsense, and OSError. One thread may send
+    while another receives."""
+
+    def send(self, head: bytes, body: Sequence[memoryview] = ()) -> None:
+        """Send one message; the memory of its parts may be used again when this returns."""
+
+    def idle(self) -> None:
+        """Before `message`, where nothing computes at this end until one comes."""
+
+    def message(self, like: Likeness, views: Sequence[memoryview]) -> memoryview | None:
+        """The next message's header, good until the next call, with the body in `views`, if it is one of these. None
+        for another one, which is still to be taken. EOFError at the end."""
+        head = self.head()
+        if not like.has(head):
+            self.put_back(head)
+            return None
+        form = like.body(head)
+        self.body(form, within(views, 0, form.nbytes))
+        return head
+
+    def head(self) -> memoryview:
+        """The next message's header, good until the next call. EOFError at the end."""
+        raise NotImplementedError
+
+    def put_back(self, head: memoryview) -> None:
+        """Have `head` return this header once more."""
+
+    def body(self, form: Form, views: Sequence[memoryview]) -> None:
+        """Take the rest of a message, which must have this form: each tensor's bytes into its memory."""
+
+    def skip(self, nbytes: int) -> None:
+        """Take the body of a warm-up, and forget it."""
+        scratch = memoryview(bytearray(min(nbytes, WARM_BYTES)))
+        while nbytes:
+            self.body(NOTHING, [scratch[:nbytes]])
+            nbytes -= min(nbytes, len(scratch))
+
+    def drain(self) -> None:
+        """Forget all that still comes, until the other end is gone."""
+
+    def end(self) -> None:
+        """Say that nothing more is sent."""
+
+    def close(self) -> None: ...
+
+
+class Line(AnyLine):
+    """One connection, by a socket of its own. polls: whether it looks for what comes before it waits."""
 
     def __init__(self, sock: AnySocket, *, polls: bool = False) -> None:
         self._sock, self._polls = sock, polls
@@ -265,7 +314,6 @@ class Line:
         self._top = memoryview(bytearray(HEADER.size + MAX_TENSORS * DESCRIPTOR.size))
 
     def send(self, head: bytes, body: Sequence[memoryview] = ()) -> None:
-        """One message; the memory of its parts may be used again when this returns."""
         total = len(head) + sum(map(len, body))
         if total <= AHEAD:
             self._sock.sendall(b"".join([head, *body]))
@@ -273,7 +321,6 @@ class Line:
             send_all(self._sock, [memoryview(head), *body])
 
     def end(self) -> None:
-        """Say that nothing more is sent."""
         self._sock.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
@@ -293,8 +340,6 @@ class Line:
                 return
 
     def message(self, like: Likeness, views: Sequence[memoryview]) -> memoryview | None:
-        """The next message's header, good until the next call, with the body in `views`, if it is one of these. None
-        for another one, which is still to be taken. EOFError at the end of the stream."""
         if self._begin == self._end:
             if len(self._ahead) > AHEAD:  # another message than awaited had come into it
                 self._ahead = memoryview(bytearray(AHEAD))
@@ -304,22 +349,12 @@ class Line:
         at = self._begin + like.size
         top = self._ahead[self._begin : at]
         if self._end - self._begin < like.most or not like.is_whole(top):
-            return self._gathered(like, views)
+            return super().message(like, views)
         for view in views:
             view[:] = self._ahead[at : at + len(view)]
             at += len(view)
         self._begin = at
         return top
-
-    def _gathered(self, like: Likeness, views: Sequence[memoryview]) -> memoryview | None:
-        """As `message`, of one that has not come whole, or is another."""
-        head = memoryview(bytes(self.head()))
-        if not like.has(head):
-            self._begin -= len(head)
-            return None
-        form = like.body(head)
-        self.body(form, within(views, 0, form.nbytes))
-        return head
 
     def _scattered(self, like: Likeness, views: Sequence[memoryview]) -> memoryview | None:
         """As `message`, where nothing is there yet: its body comes to where it belongs without a copy."""
@@ -331,14 +366,15 @@ class Line:
         if came:
             self._ahead, self._begin, self._end = memoryview(bytearray(max(came, AHEAD))), 0, came
             self._ahead[:came] = b"".join(within(parts, 0, came))
-        return self._gathered(like, views)
+        return super().message(like, views)
 
     def head(self) -> memoryview:
-        """The next message's header, good until the next call. EOFError at the end of the stream."""
-        return self._take(HEADER.size, at_start=True)
+        return memoryview(bytes(self._take(HEADER.size, at_start=True)))  # the rest may come to where it lay
+
+    def put_back(self, head: memoryview) -> None:
+        self._begin -= len(head)
 
     def body(self, form: Form, views: Sequence[memoryview]) -> None:
-        """The rest of a message, which must have this form: each tensor's bytes into its memory."""
         if self._take(len(form.descriptors)) != form.descriptors:
             raise BackendError(OTHER_FORM)
         for view in views:
@@ -347,16 +383,9 @@ class Line:
             self._begin += ahead
             self._fill([view[ahead:]])
 
-    def skip(self, nbytes: int) -> None:
-        """Read a body of bytes and forget it."""
-        scratch = memoryview(bytearray(min(nbytes, 1 << 18)))
-        while nbytes:
-            self.body(NOTHING, [scratch[:nbytes]])
-            nbytes -= min(nbytes, len(scratch))
-
     def drain(self) -> None:
         """Forget all that still comes, which need not be decrypted, and after a fault cannot be."""
-        scratch = memoryview(bytearray(1 << 18))
+        scratch = memoryview(bytearray(WARM_BYTES))
         while beneath(self._sock).recv_into(scratch):
             pass
 
