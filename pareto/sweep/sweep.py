@@ -350,7 +350,7 @@ def _with_ways_back(sweep: Sweep, where: str) -> tuple[str, ...]:
         raise UserError(f"{where}--codec-back: {error}") from None
     if told := next((codec.typed for codec in sweep.coding if codec.back), None):
         raise UserError(f"{where}--codec-back: codec {told} already says what results go through")
-    slashed = [f"{codec_registry.BACK}{back}" if back else "" for back in backs]
+    slashed = [f"{codec_registry.BACK}{back.text}" if back else "" for back in backs]
     return _each_once(tuple(codec.typed + back for codec in sweep.coding for back in slashed))
 
 

@@ -25,7 +25,7 @@ class Step(Protocol):
     def encode(self, tensors: Tensors) -> Tensors: ...
 
     def decode(self, tensors: Tensors, layout: Layout, /) -> Tensors:
-        """Tensors of this layout. Raises BackendError for what `encode` does not make of it."""
+        """Tensors of this layout, from those of its encoded one. Raises BackendError for what `encode` never makes."""
 
 
 def check(tensors: Tensors, expected: Layout) -> None:

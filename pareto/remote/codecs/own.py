@@ -93,7 +93,6 @@ class OwnStep:
         return made
 
     def decode(self, tensors: Tensors, of: Layout) -> Tensors:
-        check(tensors, self.encoded(of))
         made = self._run("decode", tensors)
         if layout(made) != of:
             raise self._fault("decode", f"makes {in_words(layout(made))} of what was {in_words(of)}")
