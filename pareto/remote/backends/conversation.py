@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -57,24 +57,19 @@ class Client:
 
     def __init__(self, line: wire.AnyLine, peer: str, *, copies: bool = True) -> None:
         self._line, self._peer, self.copies = line, peer, copies
-        self._like = self._reply = wire.NO_MESSAGE
-        self._result: Tensors = ()
+        self.open(b"", ())
+
+    def open(self, fingerprint: bytes, takes: Layout) -> None:
+        self._like = wire.Likeness(wire.Kind.REQUEST, wire.NOTHING, fingerprint)
+        self._reply = wire.Likeness(wire.Kind.REPLY, wire.form(takes))
+        self._result = wire.empty(self._reply.form)
         """Like those of a reply: to make new ones by it takes half as long as by shape and dtype."""
         self._serialization = Serialization()
         self._sent = self._received = 0
         self._kept: deque[Tensors] = deque()
         """Tensors of requests without a reply, where the line sends from where they lie."""
 
-    def open(self, fingerprint: bytes, takes: Layout) -> None:
-        self._like = wire.Likeness(wire.Kind.REQUEST, wire.NOTHING, fingerprint)
-        self._reply = wire.Likeness(wire.Kind.REPLY, wire.form(takes))
-        self._result = wire.empty(self._reply.form)
-        self._serialization = Serialization()
-        self._sent = self._received = 0
-        self._kept.clear()
-
     def send(self, request_id: int, tensors: Tensors) -> float:
-        """As in the protocol."""
         form, body, serialize_s = self._serialization.of(tensors)
         if form is not self._like.form:
             self._like = wire.Likeness(wire.Kind.REQUEST, form, self._like.fingerprint)
@@ -105,7 +100,9 @@ class Client:
         return Reply(number, tensors, stages_s, serialize_s)
 
     def warm(self, nbytes: int) -> None:
-        self._send(wire.message(wire.Kind.WARM, nbytes), _zeros(nbytes))
+        part = memoryview(bytes(min(nbytes, wire.WARM_BYTES)))
+        parts = [part[: nbytes - at] for at in range(0, nbytes, wire.WARM_BYTES)]
+        self._send(wire.message(wire.Kind.WARM, nbytes), parts)
         self._take(wire.Kind.WARM, wire.NOTHING)
 
     def close(self) -> None:
@@ -139,27 +136,21 @@ class Client:
         return BackendError(f"receiving from {self._peer} failed: {error}")
 
 
-def _zeros(nbytes: int) -> list[memoryview]:
-    """So many bytes, in parts."""
-    part = memoryview(bytes(min(nbytes, wire.WARM_BYTES)))
-    return [part[: min(nbytes - at, wire.WARM_BYTES)] for at in range(0, nbytes, wire.WARM_BYTES)]
+LineMaker = Callable[[socket.socket, handshake.Place], wire.AnyLine | None]
+"""The line by a connection that was let in; None where others that belong to it are still to come. Raises BackendError,
+OSError."""
 
 
 class Server:
-    """The end towards the previous host: listens on the data address only, and has a conversation on each line. name:
-    of the backend, for messages."""
+    """The end towards the previous host: listens on the data address only, and has a conversation on each line."""
 
-    def __init__(self, address: str, token: str, name: str) -> None:
-        self.name = name
+    def __init__(self, address: str, token: str, name: str, line: LineMaker) -> None:
+        """name: of the backend, for messages."""
+        self.name, self._line = name, line
         self.served: tuple[Stage, AnyClient | None] | None = None
         """The stage, and the client of the next host, which is one line's at a time."""
         self._door = handshake.Door(address, token, self._let_in, name)
         self.address, self.port = self._door.address, self._door.port
-
-    def line(self, sock: socket.socket, place: handshake.Place) -> wire.AnyLine | None:
-        """The line by a connection that knows the token; None where others that belong to it are still to come. Raises
-        BackendError, OSError."""
-        raise NotImplementedError
 
     def serve(self, stage: Stage, onward: AnyClient | None = None) -> None:
         self.served = (stage, onward)
@@ -169,7 +160,7 @@ class Server:
 
     def _let_in(self, sock: socket.socket, place: handshake.Place) -> None:
         try:
-            line = self.line(sock, place)
+            line = self._line(sock, place)
         except (OSError, BackendError) as error:
             print(f"{self.name}: {error}", file=sys.stderr)
             sock.close()

@@ -133,7 +133,7 @@ class PartTransport:
         cls.name = vars(cls).get("name", cls.__name__)
 
     def serve(self, address: str, token: str, seal: Tls | None = None) -> AnyServer:
-        return PartServer(address, token, self.name, self.line)
+        return Server(address, token, self.name, self._let_in)
 
     def connect(
         self, address: str, port: int, token: str, variant: str = "", seal: Tls | None = None
@@ -150,16 +150,8 @@ class PartTransport:
         except Exception as error:
             raise BackendError(f"{self.name} to {address}: {fault_text(error)}") from error
 
-
-class PartServer(Server):
-    """The listening end: a line for each connection that knows the token."""
-
-    def __init__(self, address: str, token: str, name: str, line: type[PartLine]) -> None:
-        self._line = line
-        super().__init__(address, token, name)
-
-    def line(self, sock: socket.socket, place: handshake.Place) -> PartLine:
+    def _let_in(self, sock: socket.socket, _: handshake.Place) -> PartLine:
         try:
-            return self._line(sock, near=False)
+            return self.line(sock, near=False)
         except Exception as error:
             raise BackendError(fault_text(error)) from error

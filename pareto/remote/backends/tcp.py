@@ -61,9 +61,9 @@ class TcpServer(Server):
         self._group = b""
         """Those that have come of the connections that belong together, by number; and whose they are."""
         self._together = threading.Lock()
-        super().__init__(address, token, "tcp")
+        super().__init__(address, token, "tcp", self._made)
 
-    def line(self, sock: socket.socket, place: handshake.Place) -> AnyLine | None:
+    def _made(self, sock: socket.socket, place: handshake.Place) -> AnyLine | None:
         connection = sock if self._seal is None else self._seal.sealed(sock, server=True)
         if place.of == 1:
             return Line(connection, polls=place.polls)

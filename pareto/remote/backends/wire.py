@@ -92,7 +92,7 @@ def form(layout: Layout) -> Form:
     if len(layout) > MAX_TENSORS:
         raise BackendError(f"{len(layout)} tensors in one message, at most {MAX_TENSORS}")
     if len(layout) == 1 and layout[0][0] == BYTES:
-        return replace(_of_bytes(layout[0][1][0]), varies=True)
+        return replace(form((("uint8", layout[0][1]),)), varies=True)
     parts, specs, nbytes = [], [], 0
     for dtype, shape in layout:
         if dtype not in _CODES:
@@ -108,16 +108,12 @@ def form(layout: Layout) -> Form:
 NOTHING = Form((), b"", 0)
 
 
-def _of_bytes(length: int) -> Form:
-    return form((("uint8", (length,)),))
-
-
 def cut(varying: Form, head: memoryview) -> Form:
     """The form of the message with this header, for a form that varies. Raises BackendError for one that is longer."""
     length = int.from_bytes(head[HEADER.size - 8 : HEADER.size], "big")
     if length > varying.nbytes:
         raise BackendError(f"{length} bytes came, at most {varying.nbytes} were expected")
-    return _of_bytes(length)
+    return form((("uint8", (length,)),))
 
 
 def form_of(tensors: Tensors) -> Form:

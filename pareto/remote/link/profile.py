@@ -25,13 +25,8 @@ FREE_RATE_BPS = 10e9
 
 NETEM, NETEM_TBF = "netem", "netem+tbf"
 
-_RATE = Bounds(
-    MIN_RATE_BPS,
-    MAX_RATE_BPS,
-    unit="bit/s",
-    words="is out of range: 1kbit to 34gbit; leave it out for no limit",
-)
-RATE = Annotated[float, _RATE]
+_RATE_WORDS = "is out of range: 1kbit to 34gbit; leave it out for no limit"
+RATE = Annotated[float, Bounds(MIN_RATE_BPS, MAX_RATE_BPS, unit="bit/s", words=_RATE_WORDS)]
 SHARE = Annotated[float, Bounds(0, 1, words="is not a share of packets: 0% to 100%")]
 OVERHEAD = Annotated[int, Bounds(0, 1500, unit="bytes")]
 PACKET_BYTES = 1514
@@ -41,11 +36,6 @@ CELL_PAYLOAD_BYTES, CELL_BYTES = 48, 53
 BYTES = Annotated[
     int, Bounds(1514, MAX_LIMIT_BYTES, unit="bytes", words="is out of range: one packet (1514b) to 1gib")
 ]
-
-
-def check_rate(rate_bps: float) -> None:
-    """Raises UserError for a rate that cannot be emulated."""
-    _RATE.check("rate", rate_bps)
 
 
 @dataclass(frozen=True)
