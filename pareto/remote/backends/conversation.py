@@ -213,7 +213,13 @@ class Conversation:
         if served.like.form.varies:
             tensors = (tensors[0][: served.like.body(head).nbytes],)
         number = wire.number(head)
-        answer = functools.partial(self._answer, number, served)
+
+        def answer(result: Tensors, stages_s: tuple[float, ...], serialize_s: float) -> None:
+            form, body, own_s = served.serialization.of(result)
+            if form is not served.replies.form:
+                served.replies = wire.Likeness(wire.Kind.REPLY, form)
+            self._say(served.replies.told(number, stages_s, serialize_s + own_s), body)
+
         left = functools.partial(awaited.give_back, buffer)
         to = served.stage, served.onward, answer, self._fail, left
         self._pipeline.put(Request(number, tensors, *to, reused=True))
@@ -235,19 +241,6 @@ class Conversation:
         if header.fingerprint == self._served.like.fingerprint:
             wire.check_size(header, self._served.like.form)
         raise BackendError(ANOTHER)
-
-    def _answer(
-        self,
-        number: int,
-        served: _Served,
-        result: Tensors,
-        stages_s: tuple[float, ...],
-        serialize_s: float,
-    ) -> None:
-        form, body, own_s = served.serialization.of(result)
-        if form is not served.replies.form:
-            served.replies = wire.Likeness(wire.Kind.REPLY, form)
-        self._say(served.replies.told(number, stages_s, serialize_s + own_s), body)
 
     def _say(self, head: bytes, body: Sequence[memoryview] = ()) -> None:
         with self._saying:

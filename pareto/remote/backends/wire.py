@@ -66,13 +66,10 @@ _KINDS = {int(kind): kind for kind in Kind}
 
 
 class Header(NamedTuple):
-    """The header of a message. stages_s, serialize_s: of a reply, as in `base.Reply`."""
+    """The header of a message, without its number and times: see `number` and `told`."""
 
     kind: Kind
-    request_id: int
     fingerprint: bytes
-    stages_s: tuple[float, ...]
-    serialize_s: float
     tensors: int
     body_bytes: int
 
@@ -157,7 +154,7 @@ class Likeness:
     def __init__(self, kind: Kind, form: Form, fingerprint: bytes = _NOBODY) -> None:
         """fingerprint: 8 bytes, of the stage that requests are for; where it is none, no message is alike."""
         head = message(kind, form.nbytes, len(form.specs), fingerprint=fingerprint)
-        self.fingerprint, self.form = fingerprint, form
+        self.fingerprint, self.form, self.key = fingerprint, form, key(memoryview(head))
         self._at = _SECONDS.stop if kind is Kind.REPLY else _NUMBER.stop
         self._before, self._behind = head[: _NUMBER.start] if fingerprint else b"none", head[self._at :]
         self._until = HEADER.size - (8 if form.varies else 0)
@@ -166,11 +163,6 @@ class Likeness:
         self.size = HEADER.size + len(form.descriptors)
         self.most = self.size + form.nbytes
         """Bytes of the whole message; where the form varies, the most."""
-
-    @property
-    def key(self) -> bytes:
-        """The `key` of such a message's header."""
-        return key(memoryview(self._before + bytes(8) + self.fingerprint + bytes(72) + self._behind[-8:]))
 
     def numbered(self, number: int) -> bytes:
         """A request's bytes up to its body."""
@@ -197,10 +189,6 @@ class Likeness:
         return cut(self.form, head) if self.form.varies else self.form
 
 
-NO_MESSAGE = Likeness(Kind.REQUEST, NOTHING, b"")
-"""Like no message."""
-
-
 def number(head: memoryview) -> int:
     """The number that stands in a header."""
     return int.from_bytes(head[_NUMBER], "big")
@@ -209,6 +197,10 @@ def number(head: memoryview) -> int:
 def key(head: memoryview) -> bytes:
     """The bytes of a header by which messages of one kind, stage and size are told from others."""
     return b"".join([head[: _NUMBER.start], head[16:24], head[HEADER.size - 8 : HEADER.size]])
+
+
+NO_MESSAGE = Likeness(Kind.REQUEST, NOTHING, b"")
+"""Like no message."""
 
 
 def told(head: memoryview) -> tuple[int, tuple[float, ...], float]:
@@ -229,10 +221,10 @@ def header(data: memoryview) -> Header:
         raise BackendError(f"the peer speaks protocol version {version}, this is {VERSION}")
     if kind not in _KINDS:
         raise BackendError(f"unknown kind of message {kind}")
-    number, stages_s, serialize_s = told(data)
+    told(data)  # its times can be
     if kind == Kind.ERROR and size > MAX_TEXT:
         raise BackendError(f"an error text of {size} bytes came")
-    return Header(_KINDS[kind], number, fingerprint, stages_s, serialize_s, tensors, size)
+    return Header(_KINDS[kind], fingerprint, tensors, size)
 
 
 def send_all(sock: AnySocket, parts: Sequence[memoryview]) -> None:

@@ -48,7 +48,6 @@ def in_words(layout: Layout) -> str:
 
 
 def nbytes(dtype: str, shape: tuple[int, ...]) -> int:
-    """The bytes of a tensor."""
     return math.prod(shape) * int(getattr(torch, dtype).itemsize)
 
 

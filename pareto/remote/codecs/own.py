@@ -287,8 +287,6 @@ class Received(Mapping[int, OwnStep]):
         factory(self.own)  # what it imports is here, or it is said now
 
     def __getitem__(self, point: int) -> OwnStep:
-        if point not in self._cuts:
-            raise KeyError(point)
         return self._made(point)
 
     def __iter__(self) -> Iterator[int]:

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 NONE = "none"
 JOINS, SEPARATOR, BACK = "+", ":", "/"
-BLOSC2_CODECS = ("blosclz", "lz4", "lz4hc", "zlib", "zstd")
-BLOSC2_FILTERS = ("shuffle", "bitshuffle", "noshuffle")
 
 
 class Entry(NamedTuple):
@@ -60,7 +58,7 @@ COMPRESSORS = {
     "lz4": Entry("compressed", r"[1-9]|1[0-2]", "", "lz4, lz4:LEVEL (1 to 12)", True, "lz4"),
     "blosc2": Entry(
         "compressed",
-        rf"({'|'.join(BLOSC2_CODECS)}):[0-9]:({'|'.join(BLOSC2_FILTERS)})",
+        "(blosclz|lz4|lz4hc|zlib|zstd):[0-9]:(shuffle|bitshuffle|noshuffle)",
         "blosclz:9:shuffle",
         "blosc2:CODEC:LEVEL:FILTER (blosc2:blosclz:9:shuffle)",
         True,
