@@ -116,7 +116,7 @@ def _direction(file: YamlFile, name: str, keys: _Direction) -> Direction:
 
 
 def _passable(direction: Direction) -> Direction:
-    if not direction.is_passable:
+    if max(direction.mean_loss, direction.corrupt) == 1:
         raise UserError("loss or corrupt of 100%: a link that lets nothing pass is no link")
     return direction
 

@@ -62,9 +62,6 @@ class Kind(IntEnum):
     """A body to throw away, answered by an empty WARM."""
 
 
-_KINDS = {int(kind): kind for kind in Kind}
-
-
 class Header(NamedTuple):
     """The header of a message, without its number and times: see `number` and `told`."""
 
@@ -219,12 +216,12 @@ def header(data: memoryview) -> Header:
         raise BackendError("the peer does not speak this protocol")
     if version != VERSION:
         raise BackendError(f"the peer speaks protocol version {version}, this is {VERSION}")
-    if kind not in _KINDS:
+    if kind not in tuple(Kind):
         raise BackendError(f"unknown kind of message {kind}")
     told(data)  # its times can be
     if kind == Kind.ERROR and size > MAX_TEXT:
         raise BackendError(f"an error text of {size} bytes came")
-    return Header(_KINDS[kind], fingerprint, tensors, size)
+    return Header(Kind(kind), fingerprint, tensors, size)
 
 
 def send_all(sock: AnySocket, parts: Sequence[memoryview]) -> None:

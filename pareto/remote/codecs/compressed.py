@@ -79,16 +79,13 @@ class Compressed:
         whole = tensors[0].contiguous()
         decoded = tuple(torch.empty(shape, dtype=getattr(torch, dtype)) for dtype, shape in layout)
         for tensor, part in zip(decoded, parted(bytes_of(whole), len(layout), self._name), strict=True):
-            self._decompress(part, bytes_of(tensor))
+            try:
+                made = self._library.decompress(part, bytes_of(tensor))
+            except Exception as error:
+                raise unreadable(part, self._name, error) from error
+            if made != tensor.nbytes:
+                raise BackendError(f"{made} bytes of {self._name} came out, {tensor.nbytes} were expected")
         return decoded
-
-    def _decompress(self, data: memoryview, into: memoryview) -> None:
-        try:
-            made = self._library.decompress(data, into)
-        except Exception as error:
-            raise unreadable(data, self._name, error) from error
-        if made != len(into):
-            raise BackendError(f"{made} bytes of {self._name} came out, {len(into)} were expected")
 
 
 @functools.cache

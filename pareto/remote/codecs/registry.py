@@ -93,6 +93,7 @@ class Codec:
     cut: int | None = None
     made: Mapping[int, Step] | None = field(default=None, compare=False, repr=False)
     back: Codec | None = None
+    _at_cuts: dict[int, Codec] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @property
     def text(self) -> str:
@@ -116,7 +117,7 @@ class Codec:
 
     def for_cut(self, cut: int) -> Codec:
         """The codec for what crosses at this point: a user's own is another one at each."""
-        return self if self.own is None else self._for_cut.setdefault(cut, replace(self, cut=cut))
+        return self if self.own is None else self._at_cuts.setdefault(cut, replace(self, cut=cut))
 
     @property
     def names(self) -> tuple[tuple[str, str], ...]:
@@ -202,10 +203,6 @@ class Codec:
 
     def _entry(self, name: str) -> Entry:
         return _IS_OWN if self.own is not None and name == self.own.name else _ALL[name]
-
-    @cached_property
-    def _for_cut(self) -> dict[int, Codec]:
-        return {}
 
     @cached_property
     def _steps(self) -> tuple[Step, ...]:

@@ -127,11 +127,6 @@ class Direction:
         return self.on_line(PACKET_BYTES) / PACKET_BYTES
 
     @property
-    def is_passable(self) -> bool:
-        """Whether it lets anything pass."""
-        return max(self.mean_loss, self.corrupt) < 1
-
-    @property
     def waiting_bytes(self) -> int | None:
         """Bytes that may wait for the line (None: no limit)."""
         return self.queue_bytes if self.limit_bytes is None else self.limit_bytes
