@@ -234,22 +234,19 @@ class Profile:
 
     def with_queues(self) -> Profile:
         """The profile as it is put in force: lines without a limit of their own get a queue of the usual length."""
-        if self.bucket is not None:  # its queue is what fits into its latency
-            return self
-        return self._with(
-            lambda direction: replace(direction, queue_bytes=self._usual_queue_bytes(direction))
-        )
+        # A bucket's queue is what fits into its latency.
+        return self if self.bucket is not None else self._with(self._queued)
 
     def _with(self, change: Callable[[Direction], Direction]) -> Profile:
         out, back = map(change, self.directions)
         return replace(self, edge_to_server=out, server_to_edge=back)
 
-    def _usual_queue_bytes(self, direction: Direction) -> int | None:
+    def _queued(self, direction: Direction) -> Direction:
         rate_bps = direction.typical.rate_bps
         if rate_bps is None or direction.limit_bytes is not None:
-            return None
+            return replace(direction, queue_bytes=None)
         usual = max(QUEUE_BDP * self.rtt_s * rate_bps / 8, QUEUE_LEAST_BYTES, QUEUE_LEAST_S * rate_bps / 8)
-        return min(int(usual), MAX_LIMIT_BYTES)
+        return replace(direction, queue_bytes=min(int(usual), MAX_LIMIT_BYTES))
 
     @property
     def period_s(self) -> float | None:
