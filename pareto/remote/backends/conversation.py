@@ -57,7 +57,7 @@ class Client:
 
     def __init__(self, line: wire.AnyLine, peer: str, *, copies: bool = True) -> None:
         self._line, self._peer, self.copies = line, peer, copies
-        self.open(b"", ())
+        self.open(b"", ())  # for no stage yet
 
     def open(self, fingerprint: bytes, takes: Layout) -> None:
         self._like = wire.Likeness(wire.Kind.REQUEST, wire.NOTHING, fingerprint)

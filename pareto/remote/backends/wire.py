@@ -218,7 +218,7 @@ def header(data: memoryview) -> Header:
         raise BackendError(f"the peer speaks protocol version {version}, this is {VERSION}")
     if kind not in tuple(Kind):
         raise BackendError(f"unknown kind of message {kind}")
-    told(data)  # its times can be
+    told(data)  # refuses times that cannot be
     if kind == Kind.ERROR and size > MAX_TEXT:
         raise BackendError(f"an error text of {size} bytes came")
     return Header(Kind(kind), fingerprint, tensors, size)
@@ -334,7 +334,7 @@ class Line(AnyLine):
         at = self._begin + like.size
         top = self._ahead[self._begin : at]
         if self._end - self._begin < like.most or not like.is_whole(top):
-            return super().message(like, views)
+            return AnyLine.message(self, like, views)
         for view in views:
             view[:] = self._ahead[at : at + len(view)]
             at += len(view)
@@ -351,7 +351,7 @@ class Line(AnyLine):
         if came:
             self._ahead, self._begin, self._end = memoryview(bytearray(max(came, AHEAD))), 0, came
             self._ahead[:came] = b"".join(within(parts, 0, came))
-        return super().message(like, views)
+        return AnyLine.message(self, like, views)
 
     def head(self) -> memoryview:
         return memoryview(bytes(self._take(HEADER.size, at_start=True)))  # the rest may come to where it lay
