@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
 from importlib.util import find_spec
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -193,9 +193,7 @@ class Codec:
         Whatever the tensors hold, no more is allocated than the layout needs."""
         from pareto.remote.codecs.base import check
 
-        layouts = [layout]
-        for step in self._steps:
-            layouts.append(step.encoded(layouts[-1]))
+        layouts = [*accumulate(self._steps, lambda of, step: step.encoded(of), initial=layout)]
         for step, (coded, plain) in zip(reversed(self._steps), pairwise(reversed(layouts)), strict=True):
             check(tensors, coded)
             tensors = step.decode(tensors, plain)
