@@ -192,7 +192,7 @@ def load_own(backends: Iterable[Own]) -> None:
 
 @functools.cache
 def _made(own: Own) -> Backend:
-    """What a user's file makes, once: this host calls the file by its digest."""
+    """The backend that a user's file makes, once: a host calls the file by its digest."""
     from pareto.partitions import user_file
 
     make = user_file.maker(own, OWN.what)
