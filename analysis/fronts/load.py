@@ -58,8 +58,9 @@ def loads(trials: pd.DataFrame, folders: Sequence[Path] = ()) -> pd.DataFrame:
         return pd.DataFrame(columns=COLUMNS)
     files = request_files(folders)
     where = [files.get(cell_name(row), {}).get((row["run"], row["round"])) for row in told.to_dict("records")]
-    told = told.astype({"backend": "str"}).assign(
-        backend=lambda rows: rows["backend"].mask(nothing_crosses(rows), NONE),
+    # A copy: each column has been a block of its own since it was read, and pandas warns whoever adds one to so many.
+    told = told.copy().assign(
+        backend=told["backend"].astype("str").mask(nothing_crosses(told), NONE),
         unstable_rounds=told["stability"].eq(UNSTABLE),
         rounds=1,
         file=where,

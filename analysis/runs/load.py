@@ -191,7 +191,6 @@ def _read(where: Sequence[Path]) -> tuple[Joined, dict[Trials, str]]:
         how = trials[cell].merge(off.drop_duplicates(cell)[[*cell, "how"]], on=cell, how="left")["how"]
         of_others = trials["run"].isin(searches).map({True: "", False: MEASURED})
         trials[SETTLED] = how.set_axis(trials.index).fillna(of_others).astype("str")
-    trials = trials.copy()  # as one block a type, of which columns are added to without a warning
     return Joined(runs, trials, pd.DataFrame(), [*differences, *notes, *beyond], off), labels
 
 

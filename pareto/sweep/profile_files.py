@@ -18,15 +18,7 @@ from pareto.basics.yaml_file import Keys, YamlFile, quantity
 from pareto.protocol.errors import UserError
 from pareto.protocol.validation import bare_name
 from pareto.remote.link import units
-from pareto.remote.link.profile import (
-    NETEM_TBF,
-    PACKET_BYTES,
-    Bucket,
-    Direction,
-    Gilbert,
-    Profile,
-    check_rate,
-)
+from pareto.remote.link.profile import NETEM_TBF, PACKET_BYTES, Bucket, Direction, Gilbert, Profile
 from pareto.remote.link.trace import Step, Trace
 
 PROFILES = DATA / "netem_profiles"
@@ -124,7 +116,7 @@ def _direction(file: YamlFile, name: str, keys: _Direction) -> Direction:
 
 
 def _passable(direction: Direction) -> Direction:
-    if not direction.is_passable:
+    if max(direction.mean_loss, direction.corrupt) == 1:
         raise UserError("loss or corrupt of 100%: a link that lets nothing pass is no link")
     return direction
 
@@ -257,9 +249,7 @@ def _row(header: Sequence[str], cells: Sequence[str], *, last: bool) -> dict[str
             raise ValueError(f"{name} is empty: only the last row has a time alone")
         else:
             values[column] = parse(text)
-    if values.get("rate"):
-        check_rate(values["rate"])
-    Direction(delay_s=values.get("delay", 0.0))  # its range
+    Direction(values.get("delay", 0.0), values.get("rate") or None)  # their ranges
     return values
 
 
@@ -304,7 +294,7 @@ def _from_times(path: Path, lines: Sequence[str], delay_s: float | None) -> tupl
         end = min(begin + BIN_MS, period)
         rate = packets * DELIVERY_BYTES * 8 * 1000 / (end - begin)
         with _naming(Path(f"{path}: at {begin} ms")):
-            check_rate(rate)
+            Direction(rate_bps=rate)  # its range
         rates.append((begin, rate))
     changes = (next(same) for _, same in groupby(rates, key=lambda pair: pair[1]))
     return period / 1000, [Step(begin / 1000, delay_s or 0.0, rate) for begin, rate in changes]

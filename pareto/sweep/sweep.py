@@ -351,7 +351,7 @@ def _with_ways_back(sweep: Sweep) -> tuple[str, ...]:
         raise UserError(f"--codec-back: {error}") from None
     if told := next((codec.typed for codec in sweep.coding if codec.back), None):
         raise UserError(f"--codec-back: codec {told} already says what results go through")
-    slashed = [f"{codec_registry.BACK}{back}" if back else "" for back in backs]
+    slashed = [f"{codec_registry.BACK}{back.text}" if back else "" for back in backs]
     return _each_once(tuple(codec.typed + back for codec in sweep.coding for back in slashed))
 
 

@@ -182,7 +182,7 @@ def test_of_a_namespace_or_an_interface_that_is_gone_a_file_is_removed_and_no_ot
 def test_what_cannot_be_put_back_keeps_nothing_else_from_it(
     namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = journal.look("data0")
+    before = journal.Journal("data0", qdisc.index_of("data0"), offload.read("data0"), 0)
     offload.write("data0", offload.OFF)
     monkeypatch.setattr(steering, "stop_ingress", Mock(side_effect=QdiscError("the kernel refused")))
     with pytest.raises(QdiscError, match="the kernel refused"):

@@ -99,6 +99,14 @@ def test_a_host_that_cannot_make_it_says_so_by_the_users_file(code: str, tmp_pat
     assert BAD[code] in said and "\n" not in said
 
 
+def test_a_host_makes_it_once_however_often_it_connects(mine: Path) -> None:
+    own = Own("mine.Transport", str(mine), "Transport", "mine.py")
+    base.load_own([own])
+    made = base.backend(own.name)
+    base.load_own([own])
+    assert base.backend(own.name) is made
+
+
 @pytest.fixture
 def package(mine: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """An installed package with the example, offered as `quick`."""

@@ -187,16 +187,21 @@ _own: dict[str, Backend] = {}
 
 def load_own(backends: Iterable[Own]) -> None:
     """Make a user's own backends, which have this name from now on. Raises UserError."""
+    _own.update((each.name, _made(each)) for each in backends)
+
+
+@functools.cache
+def _made(own: Own) -> Backend:
+    """The backend that a user's file makes, once: a host calls the file by its digest."""
     from pareto.partitions import user_file
 
-    for each in backends:
-        make = user_file.maker(each, OWN.what)
-        with each.guarded("()"):
-            made = make()
-        for method in ("serve", "connect"):
-            if not callable(getattr(made, method, None)):
-                raise UserError(f"{each.typed}: {each.attribute} has no method {method}")
-        _own[each.name] = made
+    make = user_file.maker(own, OWN.what)
+    with own.guarded("()"):
+        made: Backend = make()
+    for method in ("serve", "connect"):
+        if not callable(getattr(made, method, None)):
+            raise UserError(f"{own.typed}: {own.attribute} has no method {method}")
+    return made
 
 
 def backend(name: str) -> Backend:

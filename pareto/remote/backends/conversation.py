@@ -9,18 +9,18 @@ from __future__ import annotations
 import contextlib
 import functools
 import queue
+import socket
 import statistics
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
 
 import torch
 
 from pareto.protocol.errors import BackendError
-from pareto.remote.backends import wire
+from pareto.remote.backends import handshake, wire
 from pareto.remote.backends.base import Client as AnyClient
 from pareto.remote.backends.base import Layout, Reply, Stage, Tensors
 from pareto.remote.backends.pipeline import Pipeline, Request, fault_text
@@ -30,40 +30,6 @@ TIMED = 16
 ANOTHER = "the request is for another model or point than the one served here"
 BUFFERS = 4
 """Receive buffers of a connection: one being filled, one waiting, one being computed on, one being sent on."""
-WARM_BYTES = 1 << 18
-"""Bytes of a part of a warm-up."""
-
-
-class Line(Protocol):
-    """A connection that carries messages as `wire` describes them. All methods raise BackendError for nonsense, and
-    OSError. One thread may send while another receives."""
-
-    def send(self, head: bytes, body: Sequence[memoryview] = ()) -> None:
-        """Send one message; the memory of its parts may be used again when this returns."""
-
-    def idle(self) -> None:
-        """Before `message`, where nothing computes at this end until one comes."""
-
-    def message(self, like: wire.Likeness, views: Sequence[memoryview]) -> memoryview | None:
-        """The next message's header, good until the next call, with the body in `views`, if it is one of these. None
-        for another one, which is still to be taken. EOFError at the end."""
-
-    def head(self) -> memoryview:
-        """The next message's header, good until the next call. EOFError at the end."""
-
-    def body(self, form: wire.Form, views: Sequence[memoryview]) -> None:
-        """Take the rest of a message, which must have this form: each tensor's bytes into its memory."""
-
-    def skip(self, nbytes: int) -> None:
-        """Take the body of a warm-up, and forget it."""
-
-    def drain(self) -> None:
-        """Forget all that still comes, until the other end is gone."""
-
-    def end(self) -> None:
-        """Say that nothing more is sent."""
-
-    def close(self) -> None: ...
 
 
 class Serialization:
@@ -89,26 +55,21 @@ class Serialization:
 class Client:
     """The end towards the next host, over a line to it. peer: its address, for messages. copies: see the protocol."""
 
-    def __init__(self, line: Line, peer: str, *, copies: bool = True) -> None:
+    def __init__(self, line: wire.AnyLine, peer: str, *, copies: bool = True) -> None:
         self._line, self._peer, self.copies = line, peer, copies
-        self._like = self._reply = wire.NO_MESSAGE
-        self._result: Tensors = ()
+        self.open(b"", ())  # for no stage yet
+
+    def open(self, fingerprint: bytes, takes: Layout) -> None:
+        self._like = wire.Likeness(wire.Kind.REQUEST, wire.NOTHING, fingerprint)
+        self._reply = wire.Likeness(wire.Kind.REPLY, wire.form(takes))
+        self._result = wire.empty(self._reply.form)
         """Like those of a reply: to make new ones by it takes half as long as by shape and dtype."""
         self._serialization = Serialization()
         self._sent = self._received = 0
         self._kept: deque[Tensors] = deque()
         """Tensors of requests without a reply, where the line sends from where they lie."""
 
-    def open(self, fingerprint: bytes, takes: Layout) -> None:
-        self._like = wire.Likeness(wire.Kind.REQUEST, wire.NOTHING, fingerprint)
-        self._reply = wire.Likeness(wire.Kind.REPLY, wire.form(takes))
-        self._result = wire.empty(self._reply.form)
-        self._serialization = Serialization()
-        self._sent = self._received = 0
-        self._kept.clear()
-
     def send(self, request_id: int, tensors: Tensors) -> float:
-        """As in the protocol."""
         form, body, serialize_s = self._serialization.of(tensors)
         if form is not self._like.form:
             self._like = wire.Likeness(wire.Kind.REQUEST, form, self._like.fingerprint)
@@ -139,7 +100,9 @@ class Client:
         return Reply(number, tensors, stages_s, serialize_s)
 
     def warm(self, nbytes: int) -> None:
-        self._send(wire.message(wire.Kind.WARM, nbytes), _zeros(nbytes))
+        part = memoryview(bytes(min(nbytes, wire.WARM_BYTES)))
+        parts = [part[: nbytes - at] for at in range(0, nbytes, wire.WARM_BYTES)]
+        self._send(wire.message(wire.Kind.WARM, nbytes), parts)
         self._take(wire.Kind.WARM, wire.NOTHING)
 
     def close(self) -> None:
@@ -173,33 +136,44 @@ class Client:
         return BackendError(f"receiving from {self._peer} failed: {error}")
 
 
-def _zeros(nbytes: int) -> list[memoryview]:
-    """So many bytes, in parts."""
-    part = memoryview(bytes(min(nbytes, WARM_BYTES)))
-    return [part[: min(nbytes - at, WARM_BYTES)] for at in range(0, nbytes, WARM_BYTES)]
+LineMaker = Callable[[socket.socket, handshake.Place], wire.AnyLine | None]
+"""The line by a connection that was let in; None where others that belong to it are still to come. Raises BackendError,
+OSError."""
 
 
 class Server:
-    """The end towards the previous host. `onward` is a client's end, and one line's at a time. name: of the backend,
-    for messages."""
+    """The end towards the previous host: listens on the data address only, and has a conversation on each line."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, address: str, token: str, name: str, line: LineMaker) -> None:
+        """name: of the backend, for messages."""
+        self.name, self._line = name, line
         self.served: tuple[Stage, AnyClient | None] | None = None
+        """The stage, and the client of the next host, which is one line's at a time."""
+        self._door = handshake.Door(address, token, self._let_in, name)
+        self.address, self.port = self._door.address, self._door.port
 
     def serve(self, stage: Stage, onward: AnyClient | None = None) -> None:
         self.served = (stage, onward)
 
-    def converse(self, line: Line) -> None:
-        """Answer what comes on a line until it ends."""
-        Conversation(line, self).run()
+    def close(self) -> None:
+        self._door.close()
+
+    def _let_in(self, sock: socket.socket, place: handshake.Place) -> None:
+        try:
+            line = self._line(sock, place)
+        except (OSError, BackendError) as error:
+            print(f"{self.name}: {error}", file=sys.stderr)
+            sock.close()
+            return
+        if line is not None:
+            Conversation(line, self).run()
 
 
 class Conversation:
     """Receives the previous host's requests and answers them, until that host ends it. A fault is the last thing said.
     All that still comes is thrown away: who is in the middle of sending is to hear of the fault."""
 
-    def __init__(self, line: Line, server: Server) -> None:
+    def __init__(self, line: wire.AnyLine, server: Server) -> None:
         self._line = line
         self._server = server
         self._served = _Served(None)
@@ -239,7 +213,13 @@ class Conversation:
         if served.like.form.varies:
             tensors = (tensors[0][: served.like.body(head).nbytes],)
         number = wire.number(head)
-        answer = functools.partial(self._answer, number, served)
+
+        def answer(result: Tensors, stages_s: tuple[float, ...], serialize_s: float) -> None:
+            form, body, own_s = served.serialization.of(result)
+            if form is not served.replies.form:
+                served.replies = wire.Likeness(wire.Kind.REPLY, form)
+            self._say(served.replies.told(number, stages_s, serialize_s + own_s), body)
+
         left = functools.partial(awaited.give_back, buffer)
         to = served.stage, served.onward, answer, self._fail, left
         self._pipeline.put(Request(number, tensors, *to, reused=True))
@@ -261,19 +241,6 @@ class Conversation:
         if header.fingerprint == self._served.like.fingerprint:
             wire.check_size(header, self._served.like.form)
         raise BackendError(ANOTHER)
-
-    def _answer(
-        self,
-        number: int,
-        served: _Served,
-        result: Tensors,
-        stages_s: tuple[float, ...],
-        serialize_s: float,
-    ) -> None:
-        form, body, own_s = served.serialization.of(result)
-        if form is not served.replies.form:
-            served.replies = wire.Likeness(wire.Kind.REPLY, form)
-        self._say(served.replies.told(number, stages_s, serialize_s + own_s), body)
 
     def _say(self, head: bytes, body: Sequence[memoryview] = ()) -> None:
         with self._saying:

@@ -10,6 +10,7 @@ Gloo has no authentication: run it on a link that you trust.
 from __future__ import annotations
 
 import atexit
+import functools
 import os
 import socket
 import struct
@@ -55,22 +56,15 @@ class GlooLine(PartLine):
         self._in_vain: list[Any] = []
         self._given: deque[Any] = deque(maxlen=4 * MOST_IN_FLIGHT)
         """The last sends: none may be forgotten before it is taken."""
+        meet = functools.partial(TCPStore, world_size=2, timeout=MEET, wait_for_workers=False)
         if near:
             (port,) = _PORT.unpack(exactly(sock, _PORT.size))
-            store = TCPStore(theirs, port, 2, is_master=False, timeout=MEET, wait_for_workers=False)
+            store = meet(theirs, port, is_master=False)
         else:
             # A socket on the data address, for TCPStore's own choice is every address.
             listener = socket.create_server((ours, 0))
             port = listener.getsockname()[1]
-            store = TCPStore(
-                ours,
-                port,
-                2,
-                is_master=True,
-                timeout=MEET,
-                wait_for_workers=False,
-                master_listen_fd=listener.detach(),
-            )
+            store = meet(ours, port, is_master=True, master_listen_fd=listener.detach())
             sock.sendall(_PORT.pack(port))
         options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]
         options._devices = [ProcessGroupGloo.create_device(hostname=ours)]
@@ -106,7 +100,7 @@ class GlooLine(PartLine):
                 self._asked = wanted, [self._begun("recv", view, self._tag_in) for view in wanted]
         head = self.head()
         if not like.has(head):
-            self._held = True
+            self.put_back(head)
             return None
         (tag,) = _TAG.unpack(self._top[TOP:])
         if self._asked is None or tag != self._tag_in:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import socket
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import ClassVar
@@ -17,9 +16,9 @@ from pareto.protocol.errors import BackendError
 from pareto.remote.backends import handshake, wire
 from pareto.remote.backends.base import Client as AnyClient
 from pareto.remote.backends.base import Server as AnyServer
-from pareto.remote.backends.conversation import WARM_BYTES, Client, Server
+from pareto.remote.backends.conversation import Client, Server
 from pareto.remote.backends.pipeline import fault_text
-from pareto.remote.backends.tls import Tls, within
+from pareto.remote.backends.tls import Tls
 
 DESCRIBED = 1
 TOP = wire.HEADER.size + DESCRIBED * wire.DESCRIPTOR.size
@@ -27,7 +26,7 @@ _END = bytes(TOP)
 """In place of a header: nothing more is sent."""
 
 
-class PartLine:
+class PartLine(wire.AnyLine):
     """A line by `give`, `take` and, where there is more to close, `close`. sock: a connection between the two ends,
     blocking, on the data address. It may carry the parts, or tell how the ends meet elsewhere; it stays open meanwhile,
     so that each end hears of it when the other one is gone. near: this is the end that has connected."""
@@ -63,17 +62,6 @@ class PartLine:
         except Exception as error:
             raise BackendError(f"{type(self).__name__}.give: {fault_text(error)}") from error
 
-    def idle(self) -> None: ...
-
-    def message(self, like: wire.Likeness, views: Sequence[memoryview]) -> memoryview | None:
-        head = self.head()
-        if not like.has(head):
-            self._held = True
-            return None
-        form = like.body(head)
-        self.body(form, within(views, 0, form.nbytes))
-        return head
-
     def head(self) -> memoryview:
         if not self._held:
             self._take(self._top)
@@ -81,6 +69,9 @@ class PartLine:
                 raise EOFError
         self._held = False
         return self._top[: wire.HEADER.size]
+
+    def put_back(self, head: memoryview) -> None:
+        self._held = True
 
     def body(self, form: wire.Form, views: Sequence[memoryview]) -> None:
         more = undescribed(form)
@@ -93,12 +84,6 @@ class PartLine:
         """Raises BackendError unless the header that came, and the descriptors behind it, are of this form."""
         if b"".join([self._top[wire.HEADER.size : TOP], more])[: len(form.descriptors)] != form.descriptors:
             raise BackendError(wire.OTHER_FORM)
-
-    def skip(self, nbytes: int) -> None:
-        scratch = memoryview(bytearray(min(nbytes, WARM_BYTES)))
-        while nbytes:
-            self._take(scratch[:nbytes])
-            nbytes -= min(nbytes, len(scratch))
 
     def drain(self) -> None:
         while self.sock.recv(1 << 16):
@@ -148,7 +133,7 @@ class PartTransport:
         cls.name = vars(cls).get("name", cls.__name__)
 
     def serve(self, address: str, token: str, seal: Tls | None = None) -> AnyServer:
-        return PartServer(address, token, self.name, self.line)
+        return Server(address, token, self.name, self._let_in)
 
     def connect(
         self, address: str, port: int, token: str, variant: str = "", seal: Tls | None = None
@@ -165,24 +150,8 @@ class PartTransport:
         except Exception as error:
             raise BackendError(f"{self.name} to {address}: {fault_text(error)}") from error
 
-
-class PartServer(Server):
-    """The listening end: a line for each connection that knows the token."""
-
-    def __init__(self, address: str, token: str, name: str, line: type[PartLine]) -> None:
-        super().__init__(name)
-        self._line = line
-        self._door = handshake.Door(address, token, self._let_in, name)
-        self.address, self.port = self._door.address, self._door.port
-
-    def close(self) -> None:
-        self._door.close()
-
-    def _let_in(self, sock: socket.socket, _: handshake.Place) -> None:
+    def _let_in(self, sock: socket.socket, _: handshake.Place) -> PartLine:
         try:
-            line = self._line(sock, near=False)
+            return self.line(sock, near=False)
         except Exception as error:
-            print(f"{self.name}: {fault_text(error)}", file=sys.stderr)
-            sock.close()
-            return
-        self.converse(line)
+            raise BackendError(fault_text(error)) from error

@@ -26,6 +26,7 @@ from torch.distributed.rendezvous import register_rendezvous_handler
 from pareto.protocol.errors import BackendError
 from pareto.protocol.messages import JoinAgents
 from pareto.remote.backends.base import Client, Layout, Reply, Stage, Tensors, check_seconds
+from pareto.remote.backends.conversation import ANOTHER
 from pareto.remote.backends.pipeline import Pipeline, Request
 from pareto.remote.backends.registry import RPC_BASIC, RPC_CHANNELS, parse
 
@@ -82,7 +83,6 @@ def join(request: JoinAgents, listener: socket.socket | None) -> RpcClient | Non
 
 
 def leave() -> None:
-    """As in the protocol."""
     if _server is not None:
         _server.finish()
     rpc.shutdown(graceful=False)
@@ -126,7 +126,7 @@ class RpcClient:
 
     def warm(self, nbytes: int) -> None:
         try:
-            rpc.rpc_sync(self._peer, _swallow, args=(torch.zeros(nbytes, dtype=torch.uint8),))
+            rpc.rpc_sync(self._peer, len, args=(torch.zeros(nbytes, dtype=torch.uint8),))
         except RuntimeError as error:
             raise self._fault(error) from error
 
@@ -148,42 +148,23 @@ class RpcServer:
     def __init__(self, address: str = "", token: str = "") -> None:
         """As all servers are made; but this one answers whoever reaches the agent."""
         global _server
-        self._served: tuple[Stage, Client | None] | None = None
-        self._pipeline = Pipeline("rpc")
+        self.served: tuple[Stage, Client | None] | None = None
+        self.pipeline = Pipeline("rpc")
         _server = self
 
     def serve(self, stage: Stage, onward: Client | None = None) -> None:
-        self._served = (stage, onward)
+        self.served = (stage, onward)
 
     def finish(self) -> None:
         """Answer everything that has come: an answer through an agent that is gone would crash the process."""
-        self._served = None
-        ending, self._pipeline = self._pipeline, Pipeline("rpc")
+        self.served = None
+        ending, self.pipeline = self.pipeline, Pipeline("rpc")
         ending.close()
 
     def close(self) -> None:
         global _server
         _server = None
-        self._pipeline.close()
-
-    def take(
-        self, fingerprint: bytes, number: int, tensors: Tensors, answered: torch.futures.Future[_Answer]
-    ) -> None:
-        """Work on a request; `answered` gets its answer."""
-        served = self._served
-        if served is None or fingerprint != served[0].fingerprint:
-            answered.set_result("the request is for another model or point than the one served here")
-            return
-
-        def answer(result: Tensors, stages_s: tuple[float, ...], serialize_s: float) -> None:
-            answered.set_result((_alone(result), stages_s, serialize_s))
-
-        def fail(text: str) -> None:
-            if not answered.done():
-                answered.set_result(text)
-
-        # Its memory is not used again: nothing to do when it left.
-        self._pipeline.put(Request(number, tensors, *served, answer, fail, left=lambda: None))
+        self.pipeline.close()
 
 
 _Answer = tuple[Tensors, tuple[float, ...], float] | str
@@ -196,8 +177,21 @@ def _run(fingerprint: bytes, number: int, tensors: Tensors) -> torch.futures.Fut
     answered: torch.futures.Future[_Answer] = torch.futures.Future()
     if _server is None:
         answered.set_result("nothing is served here")
-    else:
-        _server.take(fingerprint, number, tensors, answered)
+        return answered
+    served = _server.served
+    if served is None or fingerprint != served[0].fingerprint:
+        answered.set_result(ANOTHER)
+        return answered
+
+    def answer(result: Tensors, stages_s: tuple[float, ...], serialize_s: float) -> None:
+        answered.set_result((_alone(result), stages_s, serialize_s))
+
+    def fail(text: str) -> None:
+        if not answered.done():
+            answered.set_result(text)
+
+    # Its memory is not used again: nothing to do when it left.
+    _server.pipeline.put(Request(number, tensors, *served, answer, fail, left=lambda: None))
     return answered
 
 
@@ -209,10 +203,6 @@ def _alone(tensors: Tensors) -> Tensors:
             for tensor in tensors
         ]
     )
-
-
-def _swallow(data: torch.Tensor) -> int:
-    return data.numel()
 
 
 serve = RpcServer

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pareto.protocol.errors import BackendError
 from pareto.remote.backends import wire
 from pareto.remote.backends.tls import AnySocket, TlsSocket, beneath, within
-from pareto.remote.backends.wire import Line
+from pareto.remote.backends.wire import AnyLine, Line
 
 STRIPE = 16 << 10
 """Ten packets, the window that a connection with 1 % loss gets to: what a smaller one would take longer for."""
@@ -70,8 +70,8 @@ class _Connection:
         return True
 
 
-class Stripes:
-    """Like a `Line`, over several connections whose sockets nobody else uses."""
+class Stripes(AnyLine):
+    """A line over several connections whose sockets nobody else uses."""
 
     def __init__(self, socks: Sequence[AnySocket]) -> None:
         self._connections = {sock.fileno(): _Connection(sock) for sock in socks}
@@ -115,20 +115,7 @@ class Stripes:
             self._free = [self._connections[fd] for fd, _ in self._out.poll()]
         wire.send_all(self._free.pop().sock, parts)  # the rest of a stripe cannot go elsewhere
 
-    def idle(self) -> None: ...
-
-    def message(self, like: wire.Likeness, views: Sequence[memoryview]) -> memoryview | None:
-        """As of a `Line`."""
-        head = self.head()
-        if not like.has(head):
-            self._back = head
-            return None
-        form = like.body(head)
-        self.body(form, within(views, 0, form.nbytes))
-        return head
-
     def head(self) -> memoryview:
-        """The next message's header. EOFError at the end of the stream."""
         if self._back is not None:
             head, self._back = self._back, None
             return head
@@ -138,8 +125,10 @@ class Stripes:
         self._fill([head], 0)
         return head
 
+    def put_back(self, head: memoryview) -> None:
+        self._back = head
+
     def body(self, form: wire.Form, views: Sequence[memoryview]) -> None:
-        """The rest of a message, which must have this form: each tensor's bytes into its memory."""
         descriptors = bytearray(len(form.descriptors))
         try:
             self._fill([memoryview(descriptors), *views], wire.HEADER.size)
@@ -149,7 +138,6 @@ class Stripes:
             raise BackendError(wire.OTHER_FORM)
 
     def skip(self, nbytes: int) -> None:
-        """Read a body of bytes and forget it. EOFError where the stream ends."""
         scratch = memoryview(bytearray(STRIPE))
         self._unpark()
         while nbytes:
@@ -161,7 +149,6 @@ class Stripes:
                 self._ready.append(connection)  # there may be more, decrypted, and the kernel knows not of it
 
     def drain(self) -> None:
-        """Forget all that still comes, which need not be decrypted."""
         scratch = memoryview(bytearray(STRIPE))
         self._unpark()
         while self._watched:

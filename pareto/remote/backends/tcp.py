@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import secrets
 import socket
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -18,7 +17,7 @@ from pareto.remote.backends.conversation import Client, Server
 from pareto.remote.backends.registry import POLL
 from pareto.remote.backends.stripes import Stripes
 from pareto.remote.backends.tls import AnySocket, Tls
-from pareto.remote.backends.wire import Line
+from pareto.remote.backends.wire import AnyLine, Line
 
 
 class TcpClient(Client):
@@ -54,32 +53,22 @@ def _connected(address: str, port: int, token: str, variant: str, seal: Tls | No
 
 
 class TcpServer(Server):
-    """The end towards the previous host: listens on the data address only, lets in who knows the token."""
+    """The end towards the previous host, which may have several connections in one line."""
 
     def __init__(self, address: str, token: str, seal: Tls | None = None) -> None:
-        super().__init__("tcp")
         self._seal = seal
         self._gathering: dict[int, AnySocket] = {}
         self._group = b""
         """Those that have come of the connections that belong together, by number; and whose they are."""
         self._together = threading.Lock()
-        self._door = handshake.Door(address, token, self._converse, "tcp")
-        self.address, self.port = self._door.address, self._door.port
+        super().__init__(address, token, "tcp", self._made)
 
-    def close(self) -> None:
-        self._door.close()
-
-    def _converse(self, sock: socket.socket, place: handshake.Place) -> None:
-        """Begin the conversation when the last of the connections that belong together has come."""
-        try:
-            connection = sock if self._seal is None else self._seal.sealed(sock, server=True)
-        except (OSError, BackendError) as error:
-            print(f"tcp: {error}", file=sys.stderr)
-            return
+    def _made(self, sock: socket.socket, place: handshake.Place) -> AnyLine | None:
+        connection = sock if self._seal is None else self._seal.sealed(sock, server=True)
         if place.of == 1:
-            self.converse(Line(connection, polls=place.polls))
-        elif connections := self._gathered(connection, place):
-            self.converse(Stripes(connections))
+            return Line(connection, polls=place.polls)
+        connections = self._gathered(connection, place)
+        return Stripes(connections) if connections else None
 
     def _gathered(self, sock: AnySocket, place: handshake.Place) -> list[AnySocket]:
         """All sockets that belong together, in their order, if this is the last of them; else an empty list."""

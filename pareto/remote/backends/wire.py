@@ -44,6 +44,8 @@ AHEAD = 16 << 10
 """Bytes read at once where a message begins. A smaller one costs one call into the kernel, header, tensors and all;
 copying so much takes less time than a second call."""
 
+WARM_BYTES = 1 << 18
+"""Bytes of a part of a warm-up."""
 POLL_S = 0.2e-3
 _NUMBER, _SECONDS = slice(8, 16), slice(32, 96)
 _TOLD = struct.Struct(f"!Q8xB7x{MAX_STAGES}dd")
@@ -60,17 +62,11 @@ class Kind(IntEnum):
     """A body to throw away, answered by an empty WARM."""
 
 
-_KINDS = {int(kind): kind for kind in Kind}
-
-
 class Header(NamedTuple):
-    """The header of a message. stages_s, serialize_s: of a reply, as in `base.Reply`."""
+    """The header of a message, without its number and times: see `number` and `told`."""
 
     kind: Kind
-    request_id: int
     fingerprint: bytes
-    stages_s: tuple[float, ...]
-    serialize_s: float
     tensors: int
     body_bytes: int
 
@@ -90,7 +86,7 @@ def form(layout: Layout) -> Form:
     if len(layout) > MAX_TENSORS:
         raise BackendError(f"{len(layout)} tensors in one message, at most {MAX_TENSORS}")
     if len(layout) == 1 and layout[0][0] == BYTES:
-        return replace(_of_bytes(layout[0][1][0]), varies=True)
+        return replace(form((("uint8", layout[0][1]),)), varies=True)
     parts, specs, nbytes = [], [], 0
     for dtype, shape in layout:
         if dtype not in _CODES:
@@ -106,16 +102,12 @@ def form(layout: Layout) -> Form:
 NOTHING = Form((), b"", 0)
 
 
-def _of_bytes(length: int) -> Form:
-    return form((("uint8", (length,)),))
-
-
 def cut(varying: Form, head: memoryview) -> Form:
     """The form of the message with this header, for a form that varies. Raises BackendError for one that is longer."""
     length = int.from_bytes(head[HEADER.size - 8 : HEADER.size], "big")
     if length > varying.nbytes:
         raise BackendError(f"{length} bytes came, at most {varying.nbytes} were expected")
-    return _of_bytes(length)
+    return form((("uint8", (length,)),))
 
 
 def form_of(tensors: Tensors) -> Form:
@@ -159,7 +151,7 @@ class Likeness:
     def __init__(self, kind: Kind, form: Form, fingerprint: bytes = _NOBODY) -> None:
         """fingerprint: 8 bytes, of the stage that requests are for; where it is none, no message is alike."""
         head = message(kind, form.nbytes, len(form.specs), fingerprint=fingerprint)
-        self.fingerprint, self.form = fingerprint, form
+        self.fingerprint, self.form, self.key = fingerprint, form, key(memoryview(head))
         self._at = _SECONDS.stop if kind is Kind.REPLY else _NUMBER.stop
         self._before, self._behind = head[: _NUMBER.start] if fingerprint else b"none", head[self._at :]
         self._until = HEADER.size - (8 if form.varies else 0)
@@ -168,11 +160,6 @@ class Likeness:
         self.size = HEADER.size + len(form.descriptors)
         self.most = self.size + form.nbytes
         """Bytes of the whole message; where the form varies, the most."""
-
-    @property
-    def key(self) -> bytes:
-        """The `key` of such a message's header."""
-        return key(memoryview(self._before + bytes(8) + self.fingerprint + bytes(72) + self._behind[-8:]))
 
     def numbered(self, number: int) -> bytes:
         """A request's bytes up to its body."""
@@ -199,10 +186,6 @@ class Likeness:
         return cut(self.form, head) if self.form.varies else self.form
 
 
-NO_MESSAGE = Likeness(Kind.REQUEST, NOTHING, b"")
-"""Like no message."""
-
-
 def number(head: memoryview) -> int:
     """The number that stands in a header."""
     return int.from_bytes(head[_NUMBER], "big")
@@ -211,6 +194,10 @@ def number(head: memoryview) -> int:
 def key(head: memoryview) -> bytes:
     """The bytes of a header by which messages of one kind, stage and size are told from others."""
     return b"".join([head[: _NUMBER.start], head[16:24], head[HEADER.size - 8 : HEADER.size]])
+
+
+NO_MESSAGE = Likeness(Kind.REQUEST, NOTHING, b"")
+"""Like no message."""
 
 
 def told(head: memoryview) -> tuple[int, tuple[float, ...], float]:
@@ -229,12 +216,12 @@ def header(data: memoryview) -> Header:
         raise BackendError("the peer does not speak this protocol")
     if version != VERSION:
         raise BackendError(f"the peer speaks protocol version {version}, this is {VERSION}")
-    if kind not in _KINDS:
+    if kind not in tuple(Kind):
         raise BackendError(f"unknown kind of message {kind}")
-    number, stages_s, serialize_s = told(data)
+    told(data)  # refuses times that cannot be
     if kind == Kind.ERROR and size > MAX_TEXT:
         raise BackendError(f"an error text of {size} bytes came")
-    return Header(_KINDS[kind], number, fingerprint, stages_s, serialize_s, tensors, size)
+    return Header(Kind(kind), fingerprint, tensors, size)
 
 
 def send_all(sock: AnySocket, parts: Sequence[memoryview]) -> None:
@@ -254,8 +241,55 @@ def send_all(sock: AnySocket, parts: Sequence[memoryview]) -> None:
         left -= sent
 
 
-class Line:
-    """One connection. All methods raise BackendError for nonsense, and OSError. One thread may send, one receive."""
+class AnyLine:
+    """A connection that carries messages. All methods raise BackendError for nonsense, and OSError. One thread may send
+    while another receives."""
+
+    def send(self, head: bytes, body: Sequence[memoryview] = ()) -> None:
+        """Send one message; the memory of its parts may be used again when this returns."""
+
+    def idle(self) -> None:
+        """Before `message`, where nothing computes at this end until one comes."""
+
+    def message(self, like: Likeness, views: Sequence[memoryview]) -> memoryview | None:
+        """The next message's header, good until the next call, with the body in `views`, if it is one of these. None
+        for another one, which is still to be taken. EOFError at the end."""
+        head = self.head()
+        if not like.has(head):
+            self.put_back(head)
+            return None
+        form = like.body(head)
+        self.body(form, within(views, 0, form.nbytes))
+        return head
+
+    def head(self) -> memoryview:
+        """The next message's header, good until the next call. EOFError at the end."""
+        raise NotImplementedError
+
+    def put_back(self, head: memoryview) -> None:
+        """Have `head` return this header once more."""
+
+    def body(self, form: Form, views: Sequence[memoryview]) -> None:
+        """Take the rest of a message, which must have this form: each tensor's bytes into its memory."""
+
+    def skip(self, nbytes: int) -> None:
+        """Take the body of a warm-up, and forget it."""
+        scratch = memoryview(bytearray(min(nbytes, WARM_BYTES)))
+        while nbytes:
+            self.body(NOTHING, [scratch[:nbytes]])
+            nbytes -= min(nbytes, len(scratch))
+
+    def drain(self) -> None:
+        """Forget all that still comes, until the other end is gone."""
+
+    def end(self) -> None:
+        """Say that nothing more is sent."""
+
+    def close(self) -> None: ...
+
+
+class Line(AnyLine):
+    """One connection, by a socket of its own. polls: whether it looks for what comes before it waits."""
 
     def __init__(self, sock: AnySocket, *, polls: bool = False) -> None:
         self._sock, self._polls = sock, polls
@@ -265,7 +299,6 @@ class Line:
         self._top = memoryview(bytearray(HEADER.size + MAX_TENSORS * DESCRIPTOR.size))
 
     def send(self, head: bytes, body: Sequence[memoryview] = ()) -> None:
-        """One message; the memory of its parts may be used again when this returns."""
         total = len(head) + sum(map(len, body))
         if total <= AHEAD:
             self._sock.sendall(b"".join([head, *body]))
@@ -273,7 +306,6 @@ class Line:
             send_all(self._sock, [memoryview(head), *body])
 
     def end(self) -> None:
-        """Say that nothing more is sent."""
         self._sock.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
@@ -293,8 +325,6 @@ class Line:
                 return
 
     def message(self, like: Likeness, views: Sequence[memoryview]) -> memoryview | None:
-        """The next message's header, good until the next call, with the body in `views`, if it is one of these. None
-        for another one, which is still to be taken. EOFError at the end of the stream."""
         if self._begin == self._end:
             if len(self._ahead) > AHEAD:  # another message than awaited had come into it
                 self._ahead = memoryview(bytearray(AHEAD))
@@ -304,22 +334,12 @@ class Line:
         at = self._begin + like.size
         top = self._ahead[self._begin : at]
         if self._end - self._begin < like.most or not like.is_whole(top):
-            return self._gathered(like, views)
+            return AnyLine.message(self, like, views)
         for view in views:
             view[:] = self._ahead[at : at + len(view)]
             at += len(view)
         self._begin = at
         return top
-
-    def _gathered(self, like: Likeness, views: Sequence[memoryview]) -> memoryview | None:
-        """As `message`, of one that has not come whole, or is another."""
-        head = memoryview(bytes(self.head()))
-        if not like.has(head):
-            self._begin -= len(head)
-            return None
-        form = like.body(head)
-        self.body(form, within(views, 0, form.nbytes))
-        return head
 
     def _scattered(self, like: Likeness, views: Sequence[memoryview]) -> memoryview | None:
         """As `message`, where nothing is there yet: its body comes to where it belongs without a copy."""
@@ -331,14 +351,15 @@ class Line:
         if came:
             self._ahead, self._begin, self._end = memoryview(bytearray(max(came, AHEAD))), 0, came
             self._ahead[:came] = b"".join(within(parts, 0, came))
-        return self._gathered(like, views)
+        return AnyLine.message(self, like, views)
 
     def head(self) -> memoryview:
-        """The next message's header, good until the next call. EOFError at the end of the stream."""
-        return self._take(HEADER.size, at_start=True)
+        return memoryview(bytes(self._take(HEADER.size, at_start=True)))  # the rest may come to where it lay
+
+    def put_back(self, head: memoryview) -> None:
+        self._begin -= len(head)
 
     def body(self, form: Form, views: Sequence[memoryview]) -> None:
-        """The rest of a message, which must have this form: each tensor's bytes into its memory."""
         if self._take(len(form.descriptors)) != form.descriptors:
             raise BackendError(OTHER_FORM)
         for view in views:
@@ -347,16 +368,9 @@ class Line:
             self._begin += ahead
             self._fill([view[ahead:]])
 
-    def skip(self, nbytes: int) -> None:
-        """Read a body of bytes and forget it."""
-        scratch = memoryview(bytearray(min(nbytes, 1 << 18)))
-        while nbytes:
-            self.body(NOTHING, [scratch[:nbytes]])
-            nbytes -= min(nbytes, len(scratch))
-
     def drain(self) -> None:
         """Forget all that still comes, which need not be decrypted, and after a fault cannot be."""
-        scratch = memoryview(bytearray(1 << 18))
+        scratch = memoryview(bytearray(WARM_BYTES))
         while beneath(self._sock).recv_into(scratch):
             pass
 

@@ -39,7 +39,8 @@ class ZmqLine(PartLine):
     def __init__(self, sock: socket.socket, *, near: bool) -> None:
         super().__init__(sock, near=near)
         self._context = zmq.Context()
-        self._push, self._pull = self._made(zmq.PUSH), self._made(zmq.PULL)
+        self._context.sndhwm = self._context.rcvhwm = QUEUED  # of each socket
+        self._push, self._pull = (self._context.socket(kind) for kind in (zmq.PUSH, zmq.PULL))
         self._giving, self._taking = threading.Lock(), threading.Lock()
         ours = sock.getsockname()[0]
         if near:
@@ -85,11 +86,6 @@ class ZmqLine(PartLine):
             self._push.close(LINGER_MS)
             self._pull.close(LINGER_MS)
         self._watching.join(LINGER_MS / 1000)
-
-    def _made(self, kind: int) -> Any:
-        made = self._context.socket(kind)
-        made.sndhwm = made.rcvhwm = QUEUED
-        return made
 
     def _watch(self) -> None:
         """Wait for the end of the connection that was let in, and wake who waits in `give` or `take`."""

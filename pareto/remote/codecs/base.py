@@ -25,7 +25,7 @@ class Step(Protocol):
     def encode(self, tensors: Tensors) -> Tensors: ...
 
     def decode(self, tensors: Tensors, layout: Layout, /) -> Tensors:
-        """Tensors of this layout. Raises BackendError for what `encode` does not make of it."""
+        """Tensors of this layout, from those of its encoded one. Raises BackendError for what `encode` never makes."""
 
 
 def check(tensors: Tensors, expected: Layout) -> None:
@@ -48,7 +48,6 @@ def in_words(layout: Layout) -> str:
 
 
 def nbytes(dtype: str, shape: tuple[int, ...]) -> int:
-    """The bytes of a tensor."""
     return math.prod(shape) * int(getattr(torch, dtype).itemsize)
 
 

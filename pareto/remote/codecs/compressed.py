@@ -16,7 +16,7 @@ import torch
 
 from pareto.protocol.errors import BackendError
 from pareto.remote.backends.base import BYTES, Layout, Tensors, bytes_of, layout
-from pareto.remote.codecs.base import check, lengths, nbytes, parted, unreadable
+from pareto.remote.codecs.base import lengths, nbytes, parted, unreadable
 
 SLACK, SLACK_BYTES = 128, 512
 """Data may grow by one part in so many and by these bytes where it cannot be compressed: more than a library adds."""
@@ -74,22 +74,18 @@ class Compressed:
         return (frame[:at],)
 
     def decode(self, tensors: Tensors, layout: Layout) -> Tensors:
-        check(tensors, self.encoded(layout))
         if not layout:
             return ()
         whole = tensors[0].contiguous()
         decoded = tuple(torch.empty(shape, dtype=getattr(torch, dtype)) for dtype, shape in layout)
         for tensor, part in zip(decoded, parted(bytes_of(whole), len(layout), self._name), strict=True):
-            self._decompress(part, bytes_of(tensor))
+            try:
+                made = self._library.decompress(part, bytes_of(tensor))
+            except Exception as error:
+                raise unreadable(part, self._name, error) from error
+            if made != tensor.nbytes:
+                raise BackendError(f"{made} bytes of {self._name} came out, {tensor.nbytes} were expected")
         return decoded
-
-    def _decompress(self, data: memoryview, into: memoryview) -> None:
-        try:
-            made = self._library.decompress(data, into)
-        except Exception as error:
-            raise unreadable(data, self._name, error) from error
-        if made != len(into):
-            raise BackendError(f"{made} bytes of {self._name} came out, {len(into)} were expected")
 
 
 @functools.cache

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
 NONE = "none"
 JOINS, SEPARATOR, BACK = "+", ":", "/"
-BLOSC2_CODECS = ("blosclz", "lz4", "lz4hc", "zlib", "zstd")
-BLOSC2_FILTERS = ("shuffle", "bitshuffle", "noshuffle")
 
 
 class Entry(NamedTuple):
@@ -59,7 +58,7 @@ COMPRESSORS = {
     "lz4": Entry("compressed", r"[1-9]|1[0-2]", "", "lz4, lz4:LEVEL (1 to 12)", True, "lz4"),
     "blosc2": Entry(
         "compressed",
-        rf"({'|'.join(BLOSC2_CODECS)}):[0-9]:({'|'.join(BLOSC2_FILTERS)})",
+        "(blosclz|lz4|lz4hc|zlib|zstd):[0-9]:(shuffle|bitshuffle|noshuffle)",
         "blosclz:9:shuffle",
         "blosc2:CODEC:LEVEL:FILTER (blosc2:blosclz:9:shuffle)",
         True,
@@ -85,35 +84,32 @@ _IS_OWN = Entry("", "", "", f"path/to/file.py:{OWN.example}", False)
 
 @dataclass(frozen=True)
 class Codec:
-    """A way to code payloads, and results on their way back. text: its canonical name. It has no state but its steps,
-    which one thread uses. own: the user's own step. made: that step by point, or at point 0 what reads files. cut: see
-    `for_cut`. All but `text`, `typed` and `back` is of payloads alone."""
+    """A way to code payloads. forth: the canonical name of that. It has no state but its steps, which one thread uses.
+    own: the user's own step. made: that step by point, or at point 0 what reads files. cut: see `for_cut`. back: the
+    codec of results on their way back; None where they go as they are."""
 
-    text: str
+    forth: str
     own: Own | None = None
     cut: int | None = None
     made: Mapping[int, Step] | None = field(default=None, compare=False, repr=False)
+    back: Codec | None = None
+    _at_cuts: dict[int, Codec] = field(default_factory=dict, init=False, compare=False, repr=False)
+
+    @property
+    def text(self) -> str:
+        """The canonical name, with what results go through."""
+        return f"{self.forth}{BACK}{self.back.text}" if self.back else self.forth
 
     @property
     def out(self) -> Codec:
         """The codec without what results go through."""
-        return replace(self, text=ways(self.text)[0])
-
-    @cached_property
-    def back(self) -> Codec | None:
-        """The codec of results on their way back; None where they go as they are."""
-        _, back = ways(self.text)
-        return Codec(back) if back else None
-
-    @property
-    def behind(self) -> str:
-        """The text without a step of the user's own."""
-        return self.text.removeprefix(self.own.name if self.own else "")
+        return replace(self, back=None)
 
     @property
     def typed(self) -> str:
         """The codec as a user writes it: with the file of a step of the user's own."""
-        return f"{self.own.file}:{self.own.attribute}{self.behind}" if self.own else self.text
+        own = self.own
+        return self.text.replace(own.name, f"{own.file}:{own.attribute}", 1) if own else self.text
 
     def bound(self, made: Mapping[int, Step]) -> Codec:
         """The codec with its user's own step, by point."""
@@ -121,13 +117,12 @@ class Codec:
 
     def for_cut(self, cut: int) -> Codec:
         """The codec for what crosses at this point: a user's own is another one at each."""
-        return self if self.own is None else self._for_cut.setdefault(cut, replace(self, cut=cut))
+        return self if self.own is None else self._at_cuts.setdefault(cut, replace(self, cut=cut))
 
     @property
     def names(self) -> tuple[tuple[str, str], ...]:
         """Name and variant of each step; empty for `none`."""
-        text, _ = ways(self.text)
-        steps = text.split(JOINS) if text != NONE else []
+        steps = self.forth.split(JOINS) if self.forth != NONE else []
         return tuple((name, variant) for name, _, variant in (step.partition(SEPARATOR) for step in steps))
 
     @property
@@ -137,8 +132,8 @@ class Codec:
 
     @property
     def lossy(self) -> Codec:
-        """The codec without its steps that lose nothing, which change no result."""
-        return self._of(step for step in self.names if not self._entry(step[0]).lossless)
+        """The codec without its steps that lose nothing, and what results go through: these change no result."""
+        return self.out._of(step for step in self.names if not self._entry(step[0]).lossless)
 
     def at(self, dtypes: Collection[str]) -> Codec:
         """The codec without its steps that change no tensor of these dtypes, those of all that crosses; `none` where
@@ -146,11 +141,10 @@ class Codec:
         crossing = frozenset(dtypes)
         if self.own is not None or not crossing:
             return self if crossing else Codec(NONE)
-        kept = self._of(each for each in self.names if crossing & (self._entry(each[0]).changes or crossing))
-        return replace(kept, text=kept.text + self.text[len(ways(self.text)[0]) :])
+        return self._of(each for each in self.names if crossing & (self._entry(each[0]).changes or crossing))
 
     def _of(self, steps: Iterable[tuple[str, str]]) -> Codec:
-        return replace(self, text=JOINS.join(SEPARATOR.join(filter(None, step)) for step in steps) or NONE)
+        return replace(self, forth=JOINS.join(SEPARATOR.join(filter(None, step)) for step in steps) or NONE)
 
     @property
     def file(self) -> bool:
@@ -197,19 +191,16 @@ class Codec:
     def decode(self, tensors: Tensors, layout: Layout) -> Tensors:
         """The tensors, of this layout, that were encoded. Raises BackendError for anything else than `encode` makes.
         Whatever the tensors hold, no more is allocated than the layout needs."""
-        layouts = [layout]
-        for step in self._steps:
-            layouts.append(step.encoded(layouts[-1]))
-        for step, of in zip(reversed(self._steps), reversed(layouts[:-1]), strict=True):
-            tensors = step.decode(tensors, of)
+        from pareto.remote.codecs.base import check
+
+        layouts = [*accumulate(self._steps, lambda of, step: step.encoded(of), initial=layout)]
+        for step, (coded, plain) in zip(reversed(self._steps), pairwise(reversed(layouts)), strict=True):
+            check(tensors, coded)
+            tensors = step.decode(tensors, plain)
         return tensors
 
     def _entry(self, name: str) -> Entry:
         return _IS_OWN if self.own is not None and name == self.own.name else _ALL[name]
-
-    @cached_property
-    def _for_cut(self) -> dict[int, Codec]:
-        return {}
 
     @cached_property
     def _steps(self) -> tuple[Step, ...]:
@@ -231,14 +222,14 @@ def ways(text: str) -> tuple[str, str]:
     return (out, back) if back.partition(SEPARATOR)[0] in COMPRESSORS and out else (text, "")
 
 
-def parse_back(text: str) -> str:
-    """The canonical text of what results go through; empty for `none`. Raises ValueError."""
+def parse_back(text: str) -> Codec | None:
+    """The codec that results go through; None for `none`. Raises ValueError."""
     if text == NONE:
-        return ""
+        return None
     if text.partition(SEPARATOR)[0] not in COMPRESSORS or JOINS in text:
         words = ", ".join(each.words for each in COMPRESSORS.values())
         raise ValueError(f"{text!r}: results come back through none or what loses nothing: {words}")
-    return _of_steps(text).text
+    return _of_steps(text)
 
 
 def parse_all(texts: Iterable[str]) -> tuple[Codec, ...]:
@@ -252,8 +243,10 @@ def parse_all(texts: Iterable[str]) -> tuple[Codec, ...]:
             f"{twice[0].file} and {twice[1].file} both have a codec {names[twice[0]]}: rename one file"
         )
     return tuple(
-        replace(codec, text=names[own] + codec.behind, own=replace(own, name=names[own])) if own else codec
-        for codec, own in ((codec, codec.own) for codec in codecs)
+        replace(codec, forth=codec.forth.replace(own.name, names[own], 1), own=replace(own, name=names[own]))
+        if (own := codec.own)
+        else codec
+        for codec in codecs
     )
 
 
@@ -266,7 +259,7 @@ def parse(text: str, own: Container[str] = ()) -> Codec:
         codec = parse(forth, own)
         if codec.back:
             raise ValueError(_there_is(text))
-        return replace(codec, text=f"{codec.text}{BACK}{parse_back(back)}")
+        return replace(codec, back=parse_back(back))
     if text in (NONE, FILE):
         return Codec(text)
     if step := OWN.own(text):

@@ -64,16 +64,9 @@ class Journal:
         return [line for line in left if line]
 
 
-def look(interface: str) -> Journal:
-    """The interface as it is. Raises QdiscError where somebody else's qdisc is its root, or OSError."""
-    with TrafficControl() as control:
-        qdisc.refuse_foreign(control, interface)
-    return Journal(interface, qdisc.index_of(interface), offload.read(interface), _namespace_here())
-
-
 def claim(interface: str) -> Journal:
-    """Look at the interface and write that down, after undoing what a program that was killed left on it. Raises
-    QdiscError where another program shapes it, or where somebody else's qdisc is its root."""
+    """The interface as it is, which is written down, after undoing what a program that was killed left on it. Raises
+    QdiscError where another program shapes it, or where somebody else's qdisc is its root; OSError."""
     path = _path(interface)
     lock = _lock_new(path, interface)
     with ExitStack() as undo:
@@ -81,10 +74,11 @@ def claim(interface: str) -> Journal:
         if left := _left(path):
             left.put_back()
         undo.callback(_remove, path)
-        before = look(interface)
-        record = {name: value for name, value in vars(before).items() if name != "lock"}
+        with TrafficControl() as control:
+            qdisc.refuse_foreign(control, interface)
+        before = Journal(interface, qdisc.index_of(interface), offload.read(interface), _namespace_here())
         os.truncate(lock, 0)
-        os.pwrite(lock, json.dumps(record).encode(), 0)
+        os.pwrite(lock, json.dumps(vars(before)).encode(), 0)
         os.fsync(lock)
         undo.pop_all()
     return replace(before, lock=lock)

@@ -243,14 +243,14 @@ def reading(chain: list[Layer]) -> dict[str, Any]:
     """The direction that a chain of qdiscs makes, as `Direction.to_dict`, and the packets that netem may hold."""
     netems = [layer for layer in chain if isinstance(layer, Netem)]
     direction = netems[-1].direction
+    values: dict[str, Any] = {"limit_packets": netems[-1].limit_packets}
     for layer in chain:
         if isinstance(layer, Netem) and layer.gilbert is not None:
             direction = replace(direction, loss=layer.direction.loss)
         if isinstance(layer, Tbf):
             direction = replace(direction, rate_bps=layer.rate_bps)
-    values = direction.to_dict() | {"limit_packets": netems[-1].limit_packets}
-    buckets = [layer.bucket for layer in chain if isinstance(layer, Tbf)]
-    return values | {"bucket": buckets[0]} if buckets else values
+            values["bucket"] = layer.bucket
+    return direction.to_dict() | values
 
 
 def _limit(limit_bytes: int | None, in_flight_bytes: float) -> int:

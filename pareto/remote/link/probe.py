@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from pareto.protocol.constants import GOODPUT as GOODPUT
 from pareto.protocol.messages import MAX_REQUESTS, Count, LineRate, Port, Positive, Request, Seconds
@@ -174,47 +174,42 @@ def question(
     lost or the queue is short, so that TCP does not fill it, or TCP's own settings do not let it (not `by_tcp`)."""
     out, back = profile.directions
     slowest_bps = min(direction.typical.rate_bps or math.inf for direction in profile.directions)
-    bulk_out, bulk_back = _bulk(profile, out), _bulk(profile, back)
+    bulk_out, skip_out, gap_out_s = _bulk(profile, out)
+    bulk_back, skip_back, gap_back_s = _bulk(profile, back)
     # A packet that comes late, or is long on the line, holds up those close behind it.
     jitter_s = sum(direction.jitter_s for direction in profile.directions)
     sample_gap_s = max(_SAMPLE_GAP_S, 2 * 8 * _SAMPLE_WIRE_BYTES / slowest_bps)
     sample = max(_LEAST_SAMPLE, min(_MOST_SAMPLE, int(sample_s / sample_gap_s)))
     return Question(
-        bulk_out=bulk_out.nbytes,
-        bulk_back=bulk_back.nbytes,
-        skip_out=bulk_out.skip,
-        skip_back=bulk_back.skip,
+        bulk_out=bulk_out,
+        bulk_back=bulk_back,
+        skip_out=skip_out,
+        skip_back=skip_back,
         pings=_pings(profile),
         ping_gap_s=max(_PING_GAP_S, 2 * jitter_s, 2 * 8 * _PING_WIRE_BYTES / slowest_bps),
         datagrams=not (by_tcp and profile.tcp_fills),
         sample_out=sample if out.impaired else 0,
         sample_back=sample if back.impaired else 0,
         sample_gap_s=sample_gap_s,
-        train_gap_out_s=bulk_out.gap_s,
-        train_gap_back_s=bulk_back.gap_s,
+        train_gap_out_s=gap_out_s,
+        train_gap_back_s=gap_back_s,
         wait_s=_wait_s(profile),
         message=message_bytes,
         constant=profile.period_s is None,
     )
 
 
-class _Bulk(NamedTuple):
-    nbytes: int = 0
-    skip: int = 0
-    """The first of them, before the line is their only limit: a bucket's burst, and what comes in while jitter can
-    leave the line without work."""
-    gap_s: float = 0.0
-
-
-def _bulk(profile: Profile, direction: Direction) -> _Bulk:
+def _bulk(profile: Profile, direction: Direction) -> tuple[int, int, float]:
+    """The bytes of a bulk, how many of them come before the line is their only limit, and the seconds from one datagram
+    to the next. Before that: a bucket's burst, and what comes in while jitter can leave the line without work."""
     rate_bps = direction.typical.rate_bps
     if not rate_bps:
-        return _Bulk()
+        return 0, 0, 0.0
     burst = profile.bucket.burst_bytes if profile.bucket else 0
     skip = int(1.25 * (burst + 2 * direction.jitter_s * rate_bps / 8))
     paced = profile.period_s is None and rate_bps <= _PACED_BPS
     gap_s = 8 * _TRAIN_WIRE_BYTES / rate_bps / _TRAIN_PACE if paced else 0.0
-    return _Bulk(bulk_bytes(rate_bps) + skip, skip, gap_s)
+    return bulk_bytes(rate_bps) + skip, skip, gap_s
 
 
 def judge(profile: Profile, reading: Reading, tolerance: Tolerance | None = None, span: Span = STILL) -> str:

@@ -25,13 +25,8 @@ FREE_RATE_BPS = 10e9
 
 NETEM, NETEM_TBF = "netem", "netem+tbf"
 
-_RATE = Bounds(
-    MIN_RATE_BPS,
-    MAX_RATE_BPS,
-    unit="bit/s",
-    words="is out of range: 1kbit to 34gbit; leave it out for no limit",
-)
-RATE = Annotated[float, _RATE]
+_RATE_WORDS = "is out of range: 1kbit to 34gbit; leave it out for no limit"
+RATE = Annotated[float, Bounds(MIN_RATE_BPS, MAX_RATE_BPS, unit="bit/s", words=_RATE_WORDS)]
 SHARE = Annotated[float, Bounds(0, 1, words="is not a share of packets: 0% to 100%")]
 OVERHEAD = Annotated[int, Bounds(0, 1500, unit="bytes")]
 PACKET_BYTES = 1514
@@ -41,11 +36,6 @@ CELL_PAYLOAD_BYTES, CELL_BYTES = 48, 53
 BYTES = Annotated[
     int, Bounds(1514, MAX_LIMIT_BYTES, unit="bytes", words="is out of range: one packet (1514b) to 1gib")
 ]
-
-
-def check_rate(rate_bps: float) -> None:
-    """Raises UserError for a rate that cannot be emulated."""
-    _RATE.check("rate", rate_bps)
 
 
 @dataclass(frozen=True)
@@ -135,11 +125,6 @@ class Direction:
     def _line_share(self) -> float:
         """Bytes on the line for each byte of a full packet."""
         return self.on_line(PACKET_BYTES) / PACKET_BYTES
-
-    @property
-    def is_passable(self) -> bool:
-        """Whether it lets anything pass."""
-        return max(self.mean_loss, self.corrupt) < 1
 
     @property
     def waiting_bytes(self) -> int | None:
@@ -249,22 +234,19 @@ class Profile:
 
     def with_queues(self) -> Profile:
         """The profile as it is put in force: lines without a limit of their own get a queue of the usual length."""
-        if self.bucket is not None:  # its queue is what fits into its latency
-            return self
-        return self._with(
-            lambda direction: replace(direction, queue_bytes=self._usual_queue_bytes(direction))
-        )
+        # A bucket's queue is what fits into its latency.
+        return self if self.bucket is not None else self._with(self._queued)
 
     def _with(self, change: Callable[[Direction], Direction]) -> Profile:
         out, back = map(change, self.directions)
         return replace(self, edge_to_server=out, server_to_edge=back)
 
-    def _usual_queue_bytes(self, direction: Direction) -> int | None:
+    def _queued(self, direction: Direction) -> Direction:
         rate_bps = direction.typical.rate_bps
         if rate_bps is None or direction.limit_bytes is not None:
-            return None
+            return replace(direction, queue_bytes=None)
         usual = max(QUEUE_BDP * self.rtt_s * rate_bps / 8, QUEUE_LEAST_BYTES, QUEUE_LEAST_S * rate_bps / 8)
-        return min(int(usual), MAX_LIMIT_BYTES)
+        return replace(direction, queue_bytes=min(int(usual), MAX_LIMIT_BYTES))
 
     @property
     def period_s(self) -> float | None:

@@ -177,10 +177,10 @@ class Frozen:
 
     def read(self, takes: Layout) -> tuple[int, Tensor]:
         """A request's number, and its first element."""
-        asked, form = wire.header(self._line.head()), wire.form(takes)
+        number, form = wire.number(self._line.head()), wire.form(takes)
         (tensor,) = tensors = wire.empty(form)
         self._line.body(form, wire.views(tensors))
-        return asked.request_id, tensor[:1]
+        return number, tensor[:1]
 
     def answer(self, number: int, result: Tensor) -> None:
         head = reply(wire.form_of((result,)), number, (0.5, 0.25), 9)

@@ -50,8 +50,9 @@ def test_headers_are_checked(snapshot: SnapshotAssertion) -> None:
 
 def test_a_reply_tells_of_every_later_stage() -> None:
     for stages_s in ((), (0.5,), (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)):
-        got = wire.header(memoryview(reply(FOUR, 1 << 40, stages_s, 0.25))[: wire.HEADER.size])
-        assert got == wire.Header(wire.Kind.REPLY, 1 << 40, bytes(8), stages_s, 0.25, 1, body_bytes=16)
+        head = memoryview(reply(FOUR, 1 << 40, stages_s, 0.25))[: wire.HEADER.size]
+        assert wire.header(head) == wire.Header(wire.Kind.REPLY, bytes(8), 1, body_bytes=16)
+        assert wire.told(head) == (1 << 40, stages_s, 0.25)
 
 
 @pytest.mark.parametrize("seconds", [math.nan, math.inf, -math.inf, -1e-9, MAX_S + 1])
@@ -97,7 +98,7 @@ def test_messages_that_came_at_once_are_told_apart_and_none_is_lost() -> None:
             pool.submit(lambda: [theirs.sendall(stream[i : i + step]) for i in range(0, len(stream), step)])  # noqa: B023
             line = Line(ours)
             for number, payload in enumerate(payloads):
-                assert wire.header(line.head()).request_id == number
+                assert wire.number(line.head()) == number
                 form = wire.form_of(payload)
                 got = wire.empty(form)
                 line.body(form, wire.views(got))
@@ -127,7 +128,7 @@ def test_only_the_number_of_a_request_is_open() -> None:
     like = requests_for(b"thisone.", form)
     head = memoryview(like.numbered(1 << 50))[: wire.HEADER.size]
     assert like.has(head)
-    assert wire.number(head) == wire.header(head).request_id == 1 << 50
+    assert wire.number(head) == 1 << 50
     for another in (requests_for(b"another.", form), requests_for(b"thisone.", FOUR)):
         assert not another.has(head)
     unnamed = memoryview(requests_for(bytes(8), form).numbered(1))[: wire.HEADER.size]
