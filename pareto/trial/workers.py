@@ -31,7 +31,7 @@ from pareto.sweep.plan import Trial
 from pareto.sweep.sweep import AUTO
 from pareto.trial.any_workers import RECENT_S, AnyWorkers
 from pareto.trial.devices import Devices, Series
-from pareto.trial.model_upload import Meter, Sender
+from pareto.trial.model_upload import Loading, Meter, Sender
 from pareto.trial.probes import bare, carries, crossing_s, probed, promised, settle
 from pareto.trial.result import HostReport, TrialResult, of_edge
 from pareto.trial.run_keys import run_keys
@@ -76,8 +76,7 @@ class Workers(AnyWorkers):
         self._sessions, self._own_backends = Programs(), own
         self._own: dict[str, list[Own]] = {}
         """By role, the user's own backends, as the host has them."""
-        self._model: str | None = None
-        self._is_whole = False  # it is loaded with all of its units
+        self._loaded: Loading | None = None
         self._sender = Sender(testbed)
         self._proven: set[Cell] = set()
         self._network: Sequence[Profile] | None = None
@@ -105,44 +104,36 @@ class Workers(AnyWorkers):
         self._is_used = True
         # It may have been built anew.
         self.links, self._sessions = self._testbed.links, Programs()
-        self._model = self._network = self._alone = None
+        self._loaded = self._network = self._alone = None
         self._proven.clear()
         self._sender.forget()
         self._token, self._keys = secrets.token_hex(16), run_keys(self._backends)
-        try:
-            on_each({role: remote.bring_code for role, remote in self._testbed.remotes.items()})
-            for name, remote in self._testbed.remotes.items():
-                options = ["--threads", str(remote.host.threads), "--device", remote.host.device]
-                if (kept := Allocator.parse(self.allocator).of(name)) != TUNED:
-                    options += ["--allocator", kept]
-                if self._tcp.congestion is not None and not self._testbed.is_local:  # there the routes say it
-                    options += ["--congestion", self._tcp.congestion]
-                self._sessions[name] = remote.start("pareto.remote.worker", *options)
-        except BaseException:
-            self.close()
-            raise
+        on_each({role: remote.bring_code for role, remote in self._testbed.remotes.items()})
+        for name, remote in self._testbed.remotes.items():
+            options = ["--threads", str(remote.host.threads), "--device", remote.host.device]
+            if (kept := Allocator.parse(self.allocator).of(name)) != TUNED:
+                options += ["--allocator", kept]
+            if self._tcp.congestion is not None and not self._testbed.is_local:  # there the routes say it
+                options += ["--congestion", self._tcp.congestion]
+            self._sessions[name] = remote.start("pareto.remote.worker", *options)
 
     def start(self) -> None:
         if not self._sessions:
             self.launch()
-        try:
-            asked = dict.fromkeys(self._sessions, messages.GetFacts())
-            self._facts = self._sessions.ask_all(asked, START_TIMEOUT_S)
-            for role, facts in self._facts.items():
-                if facts.allocator != (wanted := Allocator.parse(self.allocator).of(role)):
-                    has = f"the {role} has {facts.allocator}"
-                    raise TestbedError(f"--allocator {wanted}: {has}: does its C library have mallopt?")
-            self._devices.start(self._facts)
-            ends = [link.far for link in self.links]
-            self._own = {role: self._sent_backends(role) for role in self._sessions}
-            by = list(self._backends), self._keys
-            listening = {
-                end.role: messages.Listen(end.address, self._token, *by, self._own[end.role]) for end in ends
-            }
-            self._ports = self._sessions.ask_all(listening, START_TIMEOUT_S)
-        except BaseException:
-            self.close()
-            raise
+        asked = dict.fromkeys(self._sessions, messages.GetFacts())
+        self._facts = self._sessions.ask_all(asked, START_TIMEOUT_S)
+        for role, facts in self._facts.items():
+            if facts.allocator != (wanted := Allocator.parse(self.allocator).of(role)):
+                has = f"the {role} has {facts.allocator}"
+                raise TestbedError(f"--allocator {wanted}: {has}: does its C library have mallopt?")
+        self._devices.start(self._facts)
+        self._own = {role: self._sent_backends(role) for role in self._sessions}
+        by = list(self._backends), self._keys
+        listening = {
+            end.role: messages.Listen(end.address, self._token, *by, self._own[end.role])
+            for end in (link.far for link in self.links)
+        }
+        self._ports = self._sessions.ask_all(listening, START_TIMEOUT_S)
 
     def send(self, meter: Meter, models: Iterable[str] = (), *, whole: bool = False) -> None:
         """Send the hosts what they need of these models, or of all. whole: to run any of their units."""
@@ -401,15 +392,16 @@ class Workers(AnyWorkers):
 
     def _load(self, model: str, *, whole: bool = False) -> None:
         """Have all hosts load a model, unless they have it. whole: with the units that no cell has them run."""
-        if model == self._model and (self._is_whole or not whole):
-            return
-        self._model, prepared = None, self._prepared[model]
+        prepared = self._prepared[model]
         loading = self._sender.loading(prepared, whole=whole)
+        if loading is self._loaded:
+            return
+        self._loaded = None
         for role, loaded in self._sessions.ask_all(loading.requests, LOAD_TIMEOUT_S).items():
             if loaded.graph_digest != prepared.graph_digest:
                 than = f"{role} traces another graph of {model} than the driver"
                 raise TestbedError(f"{than}: its torch or torchvision is another version")
-        self._model, self._is_whole = model, loading.is_whole
+        self._loaded = loading
 
 
 def _stages(cell: Cell) -> tuple[object, ...]:

@@ -207,8 +207,8 @@ def test_a_monitor_watches_each_worker_unless_nothing_is_sampled(bed: Testbed, e
         assert workers.samples() == dict.fromkeys(HOSTS, SERIES)
         assert set(workers.facts()) == set(workers.sampling() or {}) == set(HOSTS)
     ends.answers["begin"] = Mock(side_effect=Refused("no process 11 to watch"))
-    with pytest.raises(SessionError, match="pi: no process 11 to watch"):
-        workers_of(bed).start()
+    with closing(workers_of(bed)) as workers, pytest.raises(SessionError, match="pi: no process 11 to watch"):
+        workers.start()
     assert len(ends.all) == 2 + 4 + 4
     assert all(end.closed for end in ends.all), "nothing is left"
 
