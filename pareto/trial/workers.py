@@ -397,8 +397,8 @@ class Workers(AnyWorkers):
         if loading is self._loaded:
             return
         self._loaded = None
-        for role, loaded in self._sessions.ask_all(loading.requests, LOAD_TIMEOUT_S).items():
-            if loaded.graph_digest != prepared.graph_digest:
+        for role, graph_digest in self._sessions.ask_all(loading.requests, LOAD_TIMEOUT_S).items():
+            if graph_digest != prepared.graph_digest:
                 than = f"{role} traces another graph of {model} than the driver"
                 raise TestbedError(f"{than}: its torch or torchvision is another version")
         self._loaded = loading

@@ -4,12 +4,13 @@ this host's monotonic clock; what the later hosts say are durations on their own
 from __future__ import annotations
 
 import itertools
+import math
 import queue
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -94,12 +95,12 @@ def latency(
             break
         seen(number)
         which = number % len(inputs)
-        payload, edge = at_edge(compute, encode, take(decode, inputs[which]))
+        payload, begun = at_edge(compute, encode, take(decode, inputs[which]))
         serialize_s = client.send(number, payload)
         reply = client.receive()
         finished = time.perf_counter()
         check_order(reply, number)
-        samples.append(_sample(origin, edge, finished, serialize_s, reply))
+        samples.append(_whole(begun, origin, finished, serialize_s, reply))
         outputs.add(which, reply.tensors)
     return Phase(origin, samples, outputs.kept)
 
@@ -157,7 +158,7 @@ class Pipeline:
         self._permits = threading.Semaphore(depth)
         self._to_send: queue.SimpleQueue[tuple[int, Tensors] | None] = queue.SimpleQueue()
         self._sent: queue.SimpleQueue[tuple[int, float] | None] = queue.SimpleQueue()
-        self._at_edge: list[_Edge] = []
+        self._begun: list[Sample] = []
         self._samples: list[Sample] = []
         self._outputs = _Outputs()
         self._faults: list[Exception] = []
@@ -182,10 +183,10 @@ class Pipeline:
         self._permits.acquire()
         return not self._faults
 
-    def send(self, payload: Tensors, edge: _Edge) -> None:
-        """Have the next request sent, for which there is room."""
-        self._at_edge.append(edge)
-        self._to_send.put((len(self._at_edge) - 1, payload))
+    def send(self, payload: Tensors, begun: Sample) -> None:
+        """Have the next request sent, for which there is room. begun: as of `at_edge`."""
+        self._begun.append(begun)
+        self._to_send.put((len(self._begun) - 1, payload))
 
     def phase(self, prefetch: int = 0) -> Phase:
         return Phase(self.origin, self._samples, self._outputs.kept, self._depth, prefetch)
@@ -213,8 +214,8 @@ class Pipeline:
                 reply = self._client.receive()
                 finished = time.perf_counter()
                 check_order(reply, number)
-                edge = self._at_edge[number]
-                self._samples.append(_sample(self.origin, edge, finished, serialize_s, reply))
+                sample = _whole(self._begun[number], self.origin, finished, serialize_s, reply)
+                self._samples.append(sample)
                 self._permits.release()
                 self._seen(len(self._samples))
                 self._outputs.add(number % self._inputs, reply.tensors)
@@ -310,17 +311,6 @@ class _Taken:
     decode_s: float
 
 
-@dataclass(frozen=True)
-class _Edge:
-    """The edge's work for a request before it was sent: parts of a `Sample`, and when it had computed."""
-
-    started: float
-    decode_s: float
-    waited_s: float
-    computed: float
-    coded: tuple[float, int]
-
-
 def take(decode: Compute | None, tensors: Tensors) -> _Taken:
     started = time.perf_counter()
     decoded = tensors if decode is None else decode(tensors)
@@ -366,26 +356,25 @@ def _all_taken(
 
 def at_edge(
     compute: Compute, encode: Compute | None, taken: _Taken, waited_s: float = 0.0
-) -> tuple[Tensors, _Edge]:
-    """The tensors to send for a request, and the edge's work for it."""
+) -> tuple[Tensors, Sample]:
+    """The tensors to send for a request, and the request so far; it starts on the clock of `time.perf_counter`."""
     payload = compute(taken.tensors)
-    computed, coded = time.perf_counter(), (0.0, 0)
+    computed, encode_s, wire_bytes = time.perf_counter(), 0.0, 0
     if encode is not None:
         payload = encode(payload)
-        coded = time.perf_counter() - computed, nbytes(payload)
-    return payload, _Edge(taken.started, taken.decode_s, waited_s, computed, coded)
+        encode_s, wire_bytes = time.perf_counter() - computed, nbytes(payload)
+    edge_s = computed - taken.started - taken.decode_s - waited_s
+    coded = encode_s, wire_bytes, taken.decode_s, waited_s
+    return payload, Sample(taken.started, math.nan, edge_s, 0.0, (), *coded)
 
 
-def _sample(origin: float, edge: _Edge, finished: float, serialize_s: float, reply: Reply) -> Sample:
-    return Sample(
-        started_s=edge.started - origin,
+def _whole(begun: Sample, origin: float, finished: float, serialize_s: float, reply: Reply) -> Sample:
+    """A request that came back, in seconds from the origin."""
+    return replace(
+        begun,
+        started_s=begun.started_s - origin,
         finished_s=finished - origin,
-        edge_s=edge.computed - edge.started - edge.decode_s - edge.waited_s,
         serialize_s=serialize_s + reply.serialize_s,
         stages_s=reply.stages_s,
-        encode_s=edge.coded[0],
-        wire_bytes=edge.coded[1],
-        decode_s=edge.decode_s,
-        waited_s=edge.waited_s,
         result_s=reply.decode_s,
     )

@@ -38,13 +38,12 @@ class Runs:
         self._runs: deque[Window] = deque(maxlen=MAX_REQUESTS)
         self._coded: deque[tuple[float, float, int]] = deque(maxlen=MAX_REQUESTS)
 
-    def note(self, began: float, ended: float) -> None:
-        if self._began is None:
-            self._began = began
+    def note(self, began: float, ended: float, coded: tuple[float, float, int] | None = None) -> None:
+        """coded: the codec's seconds to decode and to encode, and the bytes that it sends."""
+        self._began = began if self._began is None else self._began
         self._runs.append((began, ended))
-
-    def note_coded(self, decode_s: float, encode_s: float, wire_bytes: int) -> None:
-        self._coded.append((decode_s, encode_s, wire_bytes))
+        if coded is not None:
+            self._coded.append(coded)
 
     def coded(self, requests: int) -> Coded | None:
         """The codec's seconds and bytes for the last requests; None where there were not so many with a codec."""
@@ -105,9 +104,8 @@ class ServedStage:
         computed = time.perf_counter()
         encoded, wire_bytes = (outputs, 0) if coding is None else coding.encode(outputs)
         ended = time.perf_counter()
-        self.runs.note(began, ended)
-        if coding is not None:
-            self.runs.note_coded(decoded - began, ended - computed, wire_bytes)
+        coded = None if coding is None else (decoded - began, ended - computed, wire_bytes)
+        self.runs.note(began, ended, coded)
         return encoded, ended - began
 
 

@@ -76,7 +76,7 @@ class Worker:
     def facts(self, request: messages.GetFacts) -> messages.Facts:
         return facts(self._device, self._congestion)
 
-    def load(self, request: messages.LoadModel) -> messages.Loaded:
+    def load(self, request: messages.LoadModel) -> str:
         files = [Path(file) for file in request.weights]
         for file, digest in zip(files, request.weights.values(), strict=True):
             if weights.file_digest(file) != digest:
@@ -95,12 +95,11 @@ class Worker:
         self._digest = request.digest
         self._own = {each.own.name: own.Received(each, recipe.name) for each in request.codecs}
         self._file_bytes = request.file_bytes
-        for data_path in request.data:
-            data = trial.Data.of(_copied(data_path))
-            self._data[data.batch_size] = data
+        every = (trial.Data.of(_copied(path)) for path in request.data)
+        self._data = {data.batch_size: data for data in every}
         gc.collect()
         gc.freeze()  # what the model consists of stays: it need not be looked through before each trial
-        return messages.Loaded(model.graph_digest, host.resident_bytes())
+        return model.graph_digest
 
     def listen(self, request: messages.Listen) -> dict[str, int]:
         probe = self.prober.listen(OpenProbe(request.address, request.token))
@@ -156,7 +155,7 @@ class Worker:
         takes = _layout(model.points[start].payload, split.batch_size)
         engine_s = self._build(engine, (start, end, takes), request.ranges) if start < end else None
         gc.collect()  # between trials: in a request it would be charged to that
-        run_s = self._warm_up(resident.stage, self._example(takes, split.batch_size)) if start < end else 0.0
+        run_s = self._warm_up(resident.stage, self._example(takes)) if start < end else 0.0
         self._runs = Runs()
         if position > 0 and split.reaches(position, model.last):
             comes, coding = takes, None
@@ -167,7 +166,7 @@ class Worker:
                 comes, coding = comes_by.encoded(takes), Coding(comes_by, takes, goes_by)
                 with suppress(BackendError):  # a user's own may not like zeros
                     # Its library is imported.
-                    coding.decode(comes_by.encode(self._example(takes, split.batch_size)))
+                    coding.decode(comes_by.encode(self._example(takes)))
             name = self._fingerprint(split, position)
             served = ServedStage(self._device, resident, self._runs, name, comes, coding)
             self._servers[registry.parse(split.backend).server].serve(served, self._onward(split, position))
@@ -175,7 +174,7 @@ class Worker:
         self._device.forget()
         self._peak.begin()
         self._before = host.counters(request.interface) if request.interface else None
-        return messages.StageLoaded(resident.nbytes, host.resident_bytes(), run_s, engine_s)
+        return messages.StageLoaded(resident.nbytes, run_s, engine_s)
 
     def baseline(self, request: messages.MeasureBaseline) -> float | None:
         model, resident = self._loaded()
@@ -183,7 +182,7 @@ class Worker:
         start, end = split.units(request.position, model.last)
         if start == end:
             return None
-        example = self._example(_layout(model.points[start].payload, split.batch_size), split.batch_size)
+        example = self._example(_layout(model.points[start].payload, split.batch_size))
         try:
             return baseline_s(lambda: self._device.run(resident.stage, example))
         finally:
@@ -264,8 +263,7 @@ class Worker:
         if engine == engines.EAGER:
             return None
         _, resident = self._loaded()
-        *_, takes = key
-        example = self._example(takes, takes[0][1][0])
+        example = self._example(key[2])
         started = time.perf_counter()
         if is_new := engine not in self._builders:
             self._builders[engine] = engines.builder(engine, torch.get_num_threads())
@@ -308,9 +306,9 @@ class Worker:
             self._device.run(stage, tensors)
         return time.perf_counter() - started
 
-    def _example(self, takes: Layout, batch_size: int) -> Tensors:
+    def _example(self, takes: Layout) -> Tensors:
         """An input for a warm-up: on the edge one of the model's, elsewhere zeros."""
-        data = self._data.get(batch_size)
+        data = self._data.get(takes[0][1][0])
         return data.inputs[0] if data else tuple(map(torch.zero_, wire.empty(wire.form(takes))))
 
     def _loaded(self) -> tuple[partitioned.Outline, ResidentStage]:

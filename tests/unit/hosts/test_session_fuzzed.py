@@ -124,7 +124,7 @@ PROGRAMS: dict[str, tuple[Request[Any], Any, Callable[[Any], object]]] = {
     "usage": (GetUsage(), USAGE, lambda usage: into_rows(read(RunTrial.report, TRIAL), usage)),
     "stage": (
         LoadStage(SPLIT, 0, None),
-        {"weights_bytes": 1, "rss_bytes": 1, "run_s": 0.1},
+        {"weights_bytes": 1, "run_s": 0.1},
         lambda it: keep(plain(it)),
     ),
     "facts": (GetFacts(), plain(facts(7)), lambda it: json.dumps(it, default=plain)),
