@@ -58,7 +58,6 @@ class Devices:
         """Watch the workers, by role, and the GPUs that they use."""
         if self._interval_s is None:
             return
-        self._sessions = Programs()
         for role, remote in self._testbed.remotes.items():
             self._sessions[role] = remote.start("pareto.remote.worker.monitor")
         gpus = {role: worker.cuda.uuid for role, worker in workers.items() if worker.cuda is not None}
@@ -69,7 +68,7 @@ class Devices:
             sensors = self._sessions[role].ask(watch, START_TIMEOUT_S)
             named = sensors.by_field.items()
             self._sensors[role] = {field: source for field, source in named if self._measures(role, field)}
-            if not _ENERGY.isdisjoint(self._sensors[role]):
+            if "energy_j" in self._sensors[role]:
                 self._meters[role] = sensors
                 enough_s = (_LEAST_INSIDE + 1) * self._interval_s  # one may be late
                 needed_s = [self.least_window_s, enough_s, _SPARE * sensors.least_window_s]

@@ -102,8 +102,7 @@ class Workers(AnyWorkers):
         if self._is_used:  # a new testbed is whole, and to look takes half a second a host
             self._testbed.revive()
         self._is_used = True
-        # It may have been built anew.
-        self.links, self._sessions = self._testbed.links, Programs()
+        self.links = self._testbed.links  # it may have been built anew
         self._loaded = self._network = self._alone = None
         self._proven.clear()
         self._sender.forget()
