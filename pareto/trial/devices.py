@@ -127,7 +127,8 @@ class Devices:
 def columns(series: Series | None, host: HostReport, batch_size: int) -> dict[str, Any]:
     """A host's columns of stages.csv, and with its role before them of trials.csv, from its samples and its report."""
     usage, idle_power_w = host.usage, host.idle_power_w
-    row: dict[str, Any] = {"peak_rss_bytes": usage.peak_rss_bytes, "gpu_s": usage.gpu_s}
+    told = ("cpu_percent", "rss_bytes", "peak_rss_bytes", "gpu_s")
+    row: dict[str, Any] = {name: getattr(usage, name) for name in told}
     window = usage.trial_window
     if series is None or window is None:
         return row

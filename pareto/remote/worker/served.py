@@ -72,9 +72,6 @@ class Coding:
     takes: Layout
     onward: Codec | None = None
 
-    def decode(self, tensors: Tensors) -> Tensors:
-        return self.codec.decode(tensors, self.takes)
-
     def encode(self, tensors: Tensors) -> tuple[Tensors, int]:
         """The tensors that leave, and their bytes if they are encoded, else 0."""
         if self.onward is None:
@@ -98,7 +95,7 @@ class ServedStage:
     def run(self, tensors: Tensors) -> tuple[Tensors, float]:
         """As in the protocol; with a codec the time includes its work."""
         coding, began = self.coding, time.perf_counter()
-        payload = tensors if coding is None else coding.decode(tensors)
+        payload = tensors if coding is None else coding.codec.decode(tensors, coding.takes)
         decoded = time.perf_counter()
         outputs = self.device.run(self.resident.stage, payload)
         computed = time.perf_counter()

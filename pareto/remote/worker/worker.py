@@ -166,7 +166,7 @@ class Worker:
                 comes, coding = comes_by.encoded(takes), Coding(comes_by, takes, goes_by)
                 with suppress(BackendError):  # a user's own may not like zeros
                     # Its library is imported.
-                    coding.decode(comes_by.encode(self._example(takes)))
+                    comes_by.decode(comes_by.encode(self._example(takes)), takes)
             name = self._fingerprint(split, position)
             served = ServedStage(self._device, resident, self._runs, name, comes, coding)
             self._servers[registry.parse(split.backend).server].serve(served, self._onward(split, position))
