@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,8 +36,9 @@ from pareto.remote.codecs import registry as codecs
 from pareto.remote.link.probe import ConnectProbe, OpenProbe, Question
 from pareto.remote.worker import codings, connections, host, payloads, trial, units
 from pareto.remote.worker.device import Device, facts, refused_out_of_memory
+from pareto.remote.worker.phases import Compute
 from pareto.remote.worker.probe import Prober
-from pareto.remote.worker.served import NO_REQUEST, Coding, Runs, ServedStage, baseline_s
+from pareto.remote.worker.served import NO_REQUEST, Runs, ServedStage, baseline_s
 
 if TYPE_CHECKING:
     from pareto.remote.codecs.camera import Camera
@@ -158,17 +160,18 @@ class Worker:
         run_s = self._warm_up(resident.stage, self._example(takes)) if start < end else 0.0
         self._runs = Runs()
         if position > 0 and split.reaches(position, model.last):
-            comes, coding = takes, None
+            comes, coding = takes, list[Compute | None]()
             if codec is not None:
                 sends_on = split.reaches(position + 1, model.last)
                 comes_by = codec.for_cut(split.cuts[position - 1])
                 goes_by = codec.for_cut(split.cuts[position]) if sends_on else codec.back
-                comes, coding = comes_by.encoded(takes), Coding(comes_by, takes, goes_by)
+                coding = [partial(comes_by.decode, layout=takes), goes_by.encode if goes_by else None]
+                comes = comes_by.encoded(takes)
                 with suppress(BackendError):  # a user's own may not like zeros
                     # Its library is imported.
                     comes_by.decode(comes_by.encode(self._example(takes)), takes)
             name = self._fingerprint(split, position)
-            served = ServedStage(self._device, resident, self._runs, name, comes, coding)
+            served = ServedStage(self._device, resident, self._runs, name, comes, *coding)
             self._servers[registry.parse(split.backend).server].serve(served, self._onward(split, position))
         self._staged = split
         self._device.forget()

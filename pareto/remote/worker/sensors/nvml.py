@@ -60,7 +60,7 @@ def gpu(uuid: str, nvml: Any) -> list[Gauge | Meter]:
         (FIELD, lambda: of_nvml(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))),
         (FIELD, lambda: of_nvml(nvml.nvmlDeviceGetCurrentClocksEventReasons(handle))),
     ]
-    gauges = {field: gauge for field, call in calls if (gauge := answering(Gauge(field, name, reader(call))))}
+    gauges = {field: gauge for field, call in calls if (gauge := answering(field, name, reader(call)))}
 
     def instant_w() -> float:
         (found,) = nvml.nvmlDeviceGetFieldValues(handle, [nvml.NVML_FI_DEV_POWER_INSTANT])
