@@ -142,11 +142,6 @@ def without_codecs(report: TrialReport, later: Sequence[Usage]) -> TrialReport:
     return replace(report, requests=phases, stages_s=stages_s)
 
 
-def sent_bytes(usage: Usage, payload_bytes: int) -> int:
-    """The bytes that a host's requests put on its link. payload_bytes: the same without a codec."""
-    return payload_bytes if usage.coded is None else sum(usage.coded.wire_bytes)
-
-
 def too_many_bytes(
     what: str, counted: int | None, each: Sequence[int], warm_ups: int = 0, retransmits: int | None = 0
 ) -> Iterator[str]:

@@ -87,7 +87,6 @@ class Workers(AnyWorkers):
         self._facts: Mapping[str, messages.Facts] = {}
         self._bare: dict[str, probe.Reading] = {}
         self._token, self._keys = "", messages.NO_KEYS
-        self._is_used = False
         self._alone: tuple[float, tuple[object, ...], dict[str, float | None]] | None = None
         """The baselines after the last trial: when they were taken, and of what."""
         self._devices = Devices(testbed, sample_s)
@@ -99,9 +98,8 @@ class Workers(AnyWorkers):
 
     def launch(self) -> None:
         """Begin to start the workers: `start` waits for them, which import torch meanwhile."""
-        if self._is_used:  # a new testbed is whole, and to look takes half a second a host
+        if self._token:  # a new testbed is whole, and to look takes half a second a host
             self._testbed.revive()
-        self._is_used = True
         self.links = self._testbed.links  # it may have been built anew
         self._loaded = self._network = self._alone = None
         self._proven.clear()
@@ -126,7 +124,11 @@ class Workers(AnyWorkers):
                 has = f"the {role} has {facts.allocator}"
                 raise TestbedError(f"--allocator {wanted}: {has}: does its C library have mallopt?")
         self._devices.start(self._facts)
-        self._own = {role: self._sent_backends(role) for role in self._sessions}
+        files = [(each, Path(each.file), f"{registry.digest(each)}.py") for each in self._own_backends]
+        self._own = {
+            role: [replace(each, file=remote.ship(path, name)) for each, path, name in files]
+            for role, remote in self._testbed.remotes.items()
+        }
         by = list(self._backends), self._keys
         listening = {
             end.role: messages.Listen(end.address, self._token, *by, self._own[end.role])
@@ -379,11 +381,6 @@ class Workers(AnyWorkers):
                 for role, remote in remotes.items()
             }
             self._sessions.ask_all(ends, START_TIMEOUT_S)
-
-    def _sent_backends(self, role: str) -> list[Own]:
-        """The user's own backends, once their files are on a host. Raises UserError, Unreachable."""
-        ship, own = self._testbed.remotes[role].ship, self._own_backends
-        return [replace(each, file=ship(Path(each.file), f"{registry.digest(each)}.py")) for each in own]
 
     def _question(self, profile: Profile) -> probe.Question:
         """The question that judges the link, and not TCP: where that is to be slow, datagrams tell the rate."""
