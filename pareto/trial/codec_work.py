@@ -31,8 +31,7 @@ class CodecWork:
 
     @cached_property
     def least_s(self) -> dict[str, float]:
-        """By role, what its codec takes for a request, but for the result: the median of one phase, the lesser of
-        both."""
+        """By role, what its codec takes for a request, but for the result: the lesser of both phases' medians."""
         return {role: self._least_s(_both_s(coded)) for role, coded in self.hosts.items()}
 
     @cached_property

@@ -157,22 +157,10 @@ def others(series: Series | None, window: Window | None) -> float | None:
     return share(series, "others_s", window)
 
 
-def throttling(role: str, series: Series | None, window: Window | None) -> str:
+def throttling(role: str, series: Series, window: Window) -> str:
     """Why a host computed more slowly than it can, in its own words; empty where it reports nothing."""
-    if series is None or window is None:
-        return ""
     reasons = throttled_words(int(summary(series, window)["throttled"] or 0) & SPOILING)
     return f"the {role} throttled: {', '.join(reasons)}" if reasons else ""
-
-
-def until(series: Series | None, trial: Window | None, steady: Window | None) -> Window | None:
-    """The window from a trial's beginning to the first sample in or after its throughput phase's steady part, which
-    says what came up since the sample before; None where there is no such sample."""
-    if series is None or trial is None or steady is None:
-        return None
-    times = series.get("at_s", ())
-    after = bisect_left(times, steady[0])
-    return (trial[0], times[after]) if after < len(times) else None
 
 
 def within(series: Series, window: Window, margin_s: float = 1.0) -> dict[str, list[Any]]:
@@ -223,9 +211,8 @@ def energy_standing(series: Series | None, host: HostReport) -> dict[str, Any]:
 
 
 def rise(series: Series, field: str, window: Window) -> float | None:
-    """The rise of a sensor's counter between the window's ends, each interpolated linearly. None where it was not
-    measured: no sensor, a reading missed, samples that do not reach from one end of the window to the other, or fewer
-    than three inside."""
+    """The rise of a sensor's counter between the window's ends, each interpolated linearly. None: no sensor, a reading
+    missed, samples that do not reach from one end of the window to the other, or fewer than three inside."""
     times, counts = series.get("at_s", ()), series.get(field, ())
     first, last = bisect_right(times, window[0]) - 1, bisect_left(times, window[1])
     inside = bisect_right(times, window[1]) - bisect_left(times, window[0])

@@ -272,10 +272,12 @@ def _slow_stages(result: TrialResult, slowed: float) -> Iterator[Fault]:
 def _throttling(result: TrialResult, samples: Samples) -> Iterator[Fault]:
     """Hosts that throttled. A latency stands that was measured before they did."""
     for role, host in result.hosts.items():
-        series, usage = samples.get(role), host.usage
-        if words := devices.throttling(role, series, usage.trial_window):
-            before = devices.until(series, usage.trial_window, usage.throughput_window)
-            yield Fault(words, before is not None and not devices.throttling(role, series, before))
+        series, window, steady = samples.get(role), host.usage.trial_window, host.usage.throughput_window
+        if not series or window is None or not (words := devices.throttling(role, series, window)):
+            continue
+        # The first sample in or after the steady part says what came up since the one before.
+        later = [at for at in series["at_s"] if steady is not None and at >= steady[0]]
+        yield Fault(words, bool(later) and not devices.throttling(role, series, (window[0], later[0])))
 
 
 def _foreign_load(result: TrialResult, samples: Samples, allowed: float) -> Iterator[Fault]:

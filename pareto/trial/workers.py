@@ -68,16 +68,14 @@ class Workers(AnyWorkers):
         allocator: str = TUNED,
         own: Sequence[Own] = (),
     ) -> None:
-        """backends: the cells' transports. sample_s: as of `Devices`. allocator: until a cell says otherwise. own: a
-        user's own among the backends."""
+        """sample_s: as of `Devices`. allocator: until a cell says otherwise. own: a user's own among the backends."""
         self._testbed, self._prepared, self._backends = testbed, prepared, backends
-        self._tcp = tcp or TcpSettings()
-        self.allocator = allocator
+        self._tcp, self.allocator = tcp or TcpSettings(), allocator
         self._sessions, self._own_backends = Programs(), own
         self._own: dict[str, list[Own]] = {}
         """By role, the user's own backends, as the host has them."""
         self._loaded: Loading | None = None
-        self._sender = Sender(testbed)
+        self._sender, self._devices = Sender(testbed), Devices(testbed, sample_s)
         self._proven: set[Cell] = set()
         self._network: Sequence[Profile] | None = None
         self._agents = [backend for backend in backends if registry.parse(backend).agent]
@@ -89,7 +87,6 @@ class Workers(AnyWorkers):
         self._token, self._keys = "", messages.NO_KEYS
         self._alone: tuple[float, tuple[object, ...], dict[str, float | None]] | None = None
         """The baselines after the last trial: when they were taken, and of what."""
-        self._devices = Devices(testbed, sample_s)
         self.links = testbed.links
         self.shaped: dict[str, dict[str, Any]] = {}
 
@@ -329,8 +326,7 @@ class Workers(AnyWorkers):
         return split, self._sessions.ask_all(loading, timeout_s)
 
     def _recent(self, cell: Cell) -> dict[str, float | None] | None:
-        """The baselines after the last trial, where they are recent and of a cell's stages, used once: no fault and no
-        other trial lies between."""
+        """The baselines after the last trial, if recent and of a cell's stages; once: no fault, no trial between."""
         (taken_s, of, baselines), self._alone = self._alone or (-math.inf, (), None), None
         is_recent = time.monotonic() - taken_s < RECENT_S * max(1, len(self.links))
         return baselines if is_recent and of == _stages(cell) else None
@@ -349,7 +345,6 @@ class Workers(AnyWorkers):
         pairs = list(zip(self.links, network, strict=True))
         if is_new:
             self.shaped[cell.netem] = {link.name: link.shaper.apply(profile) for link, profile in pairs}
-        # Of the rpc agents, which exclude each other, the cell's.
         self._agent = cell.agent or next(iter(self._agents), "")
         opened = [each for each in self._backends if each == self._agent or each not in self._agents]
         self._connect(opened)

@@ -110,7 +110,6 @@ def test_a_column_is_of_what_was_seen(series: Any, changes: Any, made: Any) -> N
 def test_without_samples_or_a_window_only_what_the_worker_reports() -> None:
     for series, window in ((None, (11.0, 15.0)), (SERIES, None), (None, None)):
         assert columns(series, trial_window=window) == REPORTED
-        assert devices.throttling(SERVER, series, window) == ""
 
 
 def test_what_held_a_device_back_is_said(snapshot: object) -> None:

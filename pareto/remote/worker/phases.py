@@ -218,8 +218,7 @@ class Pipeline:
         try:
             while (item := self._to_send.get()) is not None:
                 number, payload = item
-                serialize_s = self._edge.client.send(number, payload)
-                self._sent.put((number, serialize_s))
+                self._sent.put((number, self._edge.client.send(number, payload)))
         except Exception as error:
             self._fail(error)
         finally:
@@ -282,8 +281,7 @@ def p95_s(samples: Sequence[Sample]) -> float | None:
 
 
 def edge_runs(phase: Phase) -> list[list[Window]]:
-    """When each step of the edge worked on each request; seconds from the start of the phase: one step, or two where
-    inputs are decoded ahead."""
+    """When each step of the edge worked on each request, from the phase's start: two steps where it decodes ahead."""
     samples = phase.samples
     if not phase.prefetch:
         return [[(each.started_s, each.started_s + each.busy_s) for each in samples]]
@@ -314,10 +312,9 @@ class _Outputs:
 
     def add(self, which: int, tensors: Tensors) -> None:
         latest = self._latest.get(which, ())
-        if layout(latest) == layout(tensors) and all(map(torch.equal, latest, tensors)):
-            return
-        self._latest[which] = tensors
-        self.kept.append((which, tensors))
+        if layout(latest) != layout(tensors) or not all(map(torch.equal, latest, tensors)):
+            self._latest[which] = tensors
+            self.kept.append((which, tensors))
 
 
 def _all_taken(edge: Edge, requests: int, prefetch: int) -> Generator[_Taken, None, None]:

@@ -216,8 +216,7 @@ def pacing(
 def figures(
     lone: Phase, many: Phase, batch_size: int, load: open_loop.Offered | None = None
 ) -> dict[str, Any]:
-    """The latency and throughput of the two phases: the fields of a TrialReport that come from their times. load: the
-    load phase."""
+    """The latency and throughput of the two phases: the fields of a TrialReport that come from their times."""
     edge_s, *stages_s = _per_stage(lone)
     throughput_window, counted = phases.window(many)
     runs = phases.edge_runs(many)[-1]

@@ -33,8 +33,7 @@ def load() -> Any:
 
 def gpu(uuid: str, nvml: Any) -> list[Gauge | Meter]:
     """The sensors of the GPU of that UUID: of the whole device, whoever uses it; without those that this device or
-    driver does not support. CUDA numbers GPUs in another order than NVML, and fewer where some are hidden from it.
-    `nvml` is what `load` gave."""
+    driver does not support. CUDA numbers GPUs in another order than NVML, and fewer where some are hidden from it."""
 
     def reader(call: Callable[[], float]) -> Callable[[], float | None]:
         def read() -> float | None:

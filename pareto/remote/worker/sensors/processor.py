@@ -156,8 +156,7 @@ def frequency(sysfs: Path) -> Gauge | None:
 
 
 def _inputs(folder: Path) -> list[Path]:
-    """A zone's sensor, or a chip's. AMD's Tctl is up to 27 K above the truth on some models; these have the truth as
-    Tdie."""
+    """A zone's sensor, or a chip's. AMD's Tctl is up to 27 K above the truth on models that have that as Tdie."""
     files = [*folder.glob("temp"), *folder.glob("temp*_input")]
     labels = {file: text(file.with_name(file.name.replace("_input", "_label"))) for file in files}
     return sorted(path for path, label in labels.items() if label != "Tctl" or "Tdie" not in labels.values())
