@@ -238,9 +238,8 @@ def share(series: Series, field: str, window: Window) -> float | None:
 
 
 def summary(series: Series, window: Window) -> dict[str, float | int | None]:
-    """The device's state in the window, over the samples inside it; None for what they did not measure. throttled: the
-    bits that say what is so now. Each is set if any sample has it, or if its twin, which says the same of all the time
-    since boot, came up."""
+    """The device's state over the samples inside the window; None for what they did not measure. throttled: the bits of
+    what is so now; each is set if any sample has it, or if its twin, of all the time since boot, came up."""
     times = series.get("at_s", ())
     inside = slice(bisect_left(times, window[0]), bisect_right(times, window[1]))
 

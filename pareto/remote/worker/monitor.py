@@ -132,7 +132,7 @@ class Sampler:
 
 
 class Monitor:
-    """What is watched. Methods with a request answer it."""
+    """Sampling of this device. Methods with a request answer it."""
 
     def __init__(self, sysfs: Path) -> None:
         self._sysfs = sysfs

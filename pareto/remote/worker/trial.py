@@ -273,5 +273,4 @@ def _as_it_is(tensors: Tensors) -> Tensors:
 
 def _columns(kind: type[_Columns], samples: Sequence[Sample]) -> _Columns:
     """The samples as columns of this kind: what it has fields for."""
-    names = [each.name for each in fields(kind)]
-    return kind(**{name: [getattr(sample, name) for sample in samples] for name in names})
+    return kind(**{each.name: [getattr(sample, each.name) for sample in samples] for each in fields(kind)})
