@@ -121,12 +121,6 @@ class GetFacts(Request[Facts], op="facts"):
     """The facts about this host, with the device on which it computes."""
 
 
-@dataclass
-class Loaded:
-    graph_digest: str
-    rss_bytes: Count
-
-
 Form = list[tuple[str, tuple[Count, ...]]]
 """dtype and shape of each tensor of a message."""
 
@@ -155,8 +149,9 @@ class OwnCodec:
 
 
 @dataclass
-class LoadModel(Request[Loaded], op="load"):
-    """Load the model, without its weights; on the edge, also inputs and the whole model's results for them.
+class LoadModel(Request[str], op="load"):
+    """Load the model, without its weights, and on the edge also inputs and the whole model's results for them; the
+    digest of its graph here.
 
     recipe: the fields of a `partitions.recipe.Recipe`. weights: files with the weights of the units that this host is
     to run, each with its digest. digest: of all the weights. data: files. codecs: a user's own. file_bytes: where
@@ -265,7 +260,6 @@ class StageLoaded:
     """run_s: of the last warm-up run. engine_s: what an engine took to build the stage; None: none did."""
 
     weights_bytes: Count
-    rss_bytes: Count
     run_s: Seconds
     engine_s: Seconds | None = None
 

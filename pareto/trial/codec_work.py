@@ -31,8 +31,7 @@ class CodecWork:
 
     @cached_property
     def least_s(self) -> dict[str, float]:
-        """By role, what its codec takes for a request, but for the result: the median of one phase, the lesser of
-        both."""
+        """By role, what its codec takes for a request, but for the result: the lesser of both phases' medians."""
         return {role: self._least_s(_both_s(coded)) for role, coded in self.hosts.items()}
 
     @cached_property
@@ -140,11 +139,6 @@ def without_codecs(report: TrialReport, later: Sequence[Usage]) -> TrialReport:
         phases = replace(phases, load=replace(load, requests=apart(load.requests, closed)))
     stages_s = tuple(max(1e-9, statistics.median(each)) for each in zip(*lone.stages_s, strict=True))
     return replace(report, requests=phases, stages_s=stages_s)
-
-
-def sent_bytes(usage: Usage, payload_bytes: int) -> int:
-    """The bytes that a host's requests put on its link. payload_bytes: the same without a codec."""
-    return payload_bytes if usage.coded is None else sum(usage.coded.wire_bytes)
 
 
 def too_many_bytes(

@@ -58,7 +58,6 @@ class Devices:
         """Watch the workers, by role, and the GPUs that they use."""
         if self._interval_s is None:
             return
-        self._sessions = Programs()
         for role, remote in self._testbed.remotes.items():
             self._sessions[role] = remote.start("pareto.remote.worker.monitor")
         gpus = {role: worker.cuda.uuid for role, worker in workers.items() if worker.cuda is not None}
@@ -69,7 +68,7 @@ class Devices:
             sensors = self._sessions[role].ask(watch, START_TIMEOUT_S)
             named = sensors.by_field.items()
             self._sensors[role] = {field: source for field, source in named if self._measures(role, field)}
-            if not _ENERGY.isdisjoint(self._sensors[role]):
+            if "energy_j" in self._sensors[role]:
                 self._meters[role] = sensors
                 enough_s = (_LEAST_INSIDE + 1) * self._interval_s  # one may be late
                 needed_s = [self.least_window_s, enough_s, _SPARE * sensors.least_window_s]
@@ -128,7 +127,8 @@ class Devices:
 def columns(series: Series | None, host: HostReport, batch_size: int) -> dict[str, Any]:
     """A host's columns of stages.csv, and with its role before them of trials.csv, from its samples and its report."""
     usage, idle_power_w = host.usage, host.idle_power_w
-    row: dict[str, Any] = {"peak_rss_bytes": usage.peak_rss_bytes, "gpu_s": usage.gpu_s}
+    told = ("cpu_percent", "rss_bytes", "peak_rss_bytes", "gpu_s")
+    row: dict[str, Any] = {name: getattr(usage, name) for name in told}
     window = usage.trial_window
     if series is None or window is None:
         return row
@@ -157,22 +157,10 @@ def others(series: Series | None, window: Window | None) -> float | None:
     return share(series, "others_s", window)
 
 
-def throttling(role: str, series: Series | None, window: Window | None) -> str:
+def throttling(role: str, series: Series, window: Window) -> str:
     """Why a host computed more slowly than it can, in its own words; empty where it reports nothing."""
-    if series is None or window is None:
-        return ""
     reasons = throttled_words(int(summary(series, window)["throttled"] or 0) & SPOILING)
     return f"the {role} throttled: {', '.join(reasons)}" if reasons else ""
-
-
-def until(series: Series | None, trial: Window | None, steady: Window | None) -> Window | None:
-    """The window from a trial's beginning to the first sample in or after its throughput phase's steady part, which
-    says what came up since the sample before; None where there is no such sample."""
-    if series is None or trial is None or steady is None:
-        return None
-    times = series.get("at_s", ())
-    after = bisect_left(times, steady[0])
-    return (trial[0], times[after]) if after < len(times) else None
 
 
 def within(series: Series, window: Window, margin_s: float = 1.0) -> dict[str, list[Any]]:
@@ -223,9 +211,8 @@ def energy_standing(series: Series | None, host: HostReport) -> dict[str, Any]:
 
 
 def rise(series: Series, field: str, window: Window) -> float | None:
-    """The rise of a sensor's counter between the window's ends, each interpolated linearly. None where it was not
-    measured: no sensor, a reading missed, samples that do not reach from one end of the window to the other, or fewer
-    than three inside."""
+    """The rise of a sensor's counter between the window's ends, each interpolated linearly. None: no sensor, a reading
+    missed, samples that do not reach from one end of the window to the other, or fewer than three inside."""
     times, counts = series.get("at_s", ()), series.get(field, ())
     first, last = bisect_right(times, window[0]) - 1, bisect_left(times, window[1])
     inside = bisect_right(times, window[1]) - bisect_left(times, window[0])
@@ -251,9 +238,8 @@ def share(series: Series, field: str, window: Window) -> float | None:
 
 
 def summary(series: Series, window: Window) -> dict[str, float | int | None]:
-    """The device's state in the window, over the samples inside it; None for what they did not measure. throttled: the
-    bits that say what is so now. Each is set if any sample has it, or if its twin, which says the same of all the time
-    since boot, came up."""
+    """The device's state over the samples inside the window; None for what they did not measure. throttled: the bits of
+    what is so now; each is set if any sample has it, or if its twin, of all the time since boot, came up."""
     times = series.get("at_s", ())
     inside = slice(bisect_left(times, window[0]), bisect_right(times, window[1]))
 

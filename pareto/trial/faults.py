@@ -18,7 +18,7 @@ from pareto.remote.link.units import rate
 from pareto.sweep.bounds import Crossing
 from pareto.sweep.cell import Cell
 from pareto.trial import devices
-from pareto.trial.codec_work import sent_bytes, too_many_bytes
+from pareto.trial.codec_work import too_many_bytes
 from pareto.trial.result import TrialResult
 
 CLOCK_GRAIN_S = 1e-6
@@ -215,18 +215,18 @@ def _bytes_faults(result: TrialResult, crossings: Sequence[Crossing]) -> Iterato
     requests = len(phases.latency.started_s) + phases.made + phases.served
     _, results = result.codecs.results
     for (role, host), crossing in zip(result.hosts.items(), crossings, strict=False):
+        usage, what = host.usage, f"{role}'s data interface"
+        sent = usage.coded.wire_bytes if usage.coded else ()
         for verb, needed, counted in (
-            ("sent", sent_bytes(host.usage, requests * crossing.payload_bytes), host.usage.sent_bytes),
-            ("received", sum(results) or requests * crossing.result_bytes, host.usage.received_bytes),
+            ("sent", sum(sent) if usage.coded else requests * crossing.payload_bytes, usage.sent_bytes),
+            ("received", sum(results) or requests * crossing.result_bytes, usage.received_bytes),
         ):
             if counted is None or counted < needed:
-                yield f"the {role}'s data interface {verb} {counted} bytes, {requests} requests need {needed}"
+                yield f"the {what} {verb} {counted} bytes, {requests} requests need {needed}"
                 break
         else:
             # Later hosts count from when they got their stage on, the first one after the warm-up.
-            warm_ups = 0 if host.usage is result.edge else result.warm_ups
-            what, usage = f"{role}'s data interface", host.usage
-            sent = usage.coded.wire_bytes if usage.coded else ()
+            warm_ups = 0 if usage is result.edge else result.warm_ups
             yield from too_many_bytes(f"{what} sent", usage.sent_bytes, sent, warm_ups, usage.retransmits)
             yield from too_many_bytes(
                 f"{what} received", usage.received_bytes, results, warm_ups, result.retransmits
@@ -272,10 +272,12 @@ def _slow_stages(result: TrialResult, slowed: float) -> Iterator[Fault]:
 def _throttling(result: TrialResult, samples: Samples) -> Iterator[Fault]:
     """Hosts that throttled. A latency stands that was measured before they did."""
     for role, host in result.hosts.items():
-        series, usage = samples.get(role), host.usage
-        if words := devices.throttling(role, series, usage.trial_window):
-            before = devices.until(series, usage.trial_window, usage.throughput_window)
-            yield Fault(words, before is not None and not devices.throttling(role, series, before))
+        series, window, steady = samples.get(role), host.usage.trial_window, host.usage.throughput_window
+        if not series or window is None or not (words := devices.throttling(role, series, window)):
+            continue
+        # The first sample in or after the steady part says what came up since the one before.
+        later = [at for at in series["at_s"] if steady is not None and at >= steady[0]]
+        yield Fault(words, bool(later) and not devices.throttling(role, series, (window[0], later[0])))
 
 
 def _foreign_load(result: TrialResult, samples: Samples, allowed: float) -> Iterator[Fault]:

@@ -45,9 +45,9 @@ def load_columns(
     if trial != "ok":
         return row | {"load_fault": f"the trial is {trial}"}
     row |= {
-        "completed_ips": completed_share(offered) * batch_size / gap_s,
+        "completed_ips": completed_share(at_s, latencies_s) * batch_size / gap_s,
         "dropped_requests": len(offered.dropped_s),
-        "stability": stability(offered),
+        "stability": stability(at_s, latencies_s),
     }
     for q, name in ((0.5, "load_latency_s"), (0.95, "load_latency_p95_s"), (0.99, "load_latency_p99_s")):
         value = float(np.quantile(latencies_s, q, method="higher"))
@@ -87,9 +87,8 @@ def independent(latencies_s: Floats) -> float:
     return number / max(1.0, 2 * float(pairs[: ends[0] if len(ends) else None].sum()) - 1)
 
 
-def completed_share(offered: Offered) -> float:
+def completed_share(at_s: Floats, latencies_s: Floats) -> float:
     """Requests completed in the last half of the phase, as a share of those offered there."""
-    at_s, latencies_s = arrived(offered)
     half, end = at_s[0] + (at_s[-1] - at_s[0]) / 2, at_s[-1]
     done_s = at_s + latencies_s
     return float(
@@ -97,9 +96,8 @@ def completed_share(offered: Offered) -> float:
     )
 
 
-def stability(offered: Offered) -> str:
+def stability(at_s: Floats, latencies_s: Floats) -> str:
     """Whether completions keep up with arrivals: `stable`, `unstable`, or empty text where too few requests tell."""
-    at_s, latencies_s = arrived(offered)
     if len(at_s) < LEAST:
         return ""
     # What is dropped never leaves: so a backlog grows also where the queue is full.
@@ -109,4 +107,6 @@ def stability(offered: Offered) -> str:
     rises = sum(np.sign(after - before) for place, before in enumerate(means) for after in means[place + 1 :])
     gaps_s = np.diff(at_s)
     by_chance = BY_CHANCE * float(gaps_s.std() / gaps_s.mean()) / math.sqrt(len(at_s) / 2)
-    return UNSTABLE if rises >= RISES and completed_share(offered) < KEEPS_UP - by_chance else STABLE
+    return (
+        UNSTABLE if rises >= RISES and completed_share(at_s, latencies_s) < KEEPS_UP - by_chance else STABLE
+    )

@@ -34,7 +34,8 @@ def stage_rows(
     """One row for each host that took part, without what names the trial."""
     ends, crossings = (0, *cell.cuts), result.crossed(crossings)
     shares = ("steal_percent", "others_percent", "wait_percent", "core_percent")
-    kept = ("peak_rss_bytes", *shares, "temperature_c", "throttled", "energy_j", "active_energy_j")
+    used = ("cpu_percent", "rss_bytes", "peak_rss_bytes")
+    kept = (*used, *shares, "temperature_c", "throttled", "energy_j", "active_energy_j")
     for position, (role, compute_s) in enumerate(result.compute_s.items()):
         host, crossing = result.hosts[role], crossings[position] if position < len(crossings) else None
         sensed = devices.columns(samples.get(role), host, cell.batch_size)
@@ -55,8 +56,6 @@ def stage_rows(
             "payload_bytes": crossing.payload_bytes if crossing else None,
             "transfer_s": out_s,
             "return_s": back_s,
-            "cpu_percent": host.usage.cpu_percent,
-            "rss_bytes": host.usage.rss_bytes,
             "weights_bytes": host.weights_bytes,
             **result.codecs.stage_columns(role, sends=crossing is not None),
             "engine_s": host.engine_s,
@@ -84,7 +83,6 @@ def trial_row(
         return verdict([*map(Fault, output_faults(result))]) | {"max_abs_error": result.max_abs_error}
     samples = samples or {}
     crossings = result.crossed(crossings)
-    server = result.hosts.get(SERVER)
     loads = {
         role: devices.columns(samples.get(role), host, cell.batch_size) for role, host in result.hosts.items()
     }
@@ -137,10 +135,6 @@ def trial_row(
         "loaded_rate_bps": loaded_rate_bps(probed, result),
         "retransmits": result.retransmits,
         **(plain(report.tcp) if report.tcp is not None else {}),
-        "edge_cpu_percent": report.cpu_percent,
-        "server_cpu_percent": server and server.usage.cpu_percent,
-        "edge_rss_bytes": report.rss_bytes,
-        "server_rss_bytes": server and server.usage.rss_bytes,
         **{f"{role}_{name}": value for role in ROLES for name, value in loads.get(role, {}).items()},
         "strangers_percent": result.strangers_percent,
         "full_cores": _full_cores(loads, report.throughput_ips / bound_ips),

@@ -253,10 +253,9 @@ class Store:
 
     def _keep(self, is_kept: Callable[[Mapping[str, str]], bool]) -> None:
         """Keep these trials' rows, and the rows of their stages."""
-        kept = [row for row in self.rows() if is_kept(row)]
+        kept = self._keep_in("trials.csv", is_kept)
         self._done = {_trial(row) for row in kept if row["status"] != "failed"}
-        self._replace("trials.csv", kept)
-        self._replace("stages.csv", [row for row in self._read("stages.csv") if _trial(row) in self._done])
+        self._keep_in("stages.csv", lambda row: _trial(row) in self._done)
 
     def _read(self, name: str) -> list[dict[str, str]]:
         """The whole rows, without one that a crash cut short or that is being written."""
@@ -277,11 +276,12 @@ class Store:
         except (UnicodeDecodeError, csv.Error) as error:
             raise StoreError(f"{path} is damaged: {error}") from None
 
-    def _replace(self, name: str, rows: Sequence[Mapping[str, str]]) -> None:
-        columns = _TABLES[name].columns
-        if len(rows) < len(self._read(name)):
-            lines = [columns, *([row[column] for column in columns] for row in rows)]
-            files.replace(self.folder, name, _csv(lines))
+    def _keep_in(self, name: str, is_kept: Callable[[Mapping[str, str]], bool]) -> list[dict[str, str]]:
+        rows = self._read(name)
+        kept = [row for row in rows if is_kept(row)]
+        if len(kept) < len(rows):
+            files.replace(self.folder, name, _csv([_TABLES[name].columns, *(row.values() for row in kept)]))
+        return kept
 
 
 def parquet_of(table: Table, parts: Parts) -> bytes:

@@ -31,7 +31,7 @@ from pareto.sweep.plan import Trial
 from pareto.sweep.sweep import AUTO
 from pareto.trial.any_workers import RECENT_S, AnyWorkers
 from pareto.trial.devices import Devices, Series
-from pareto.trial.model_upload import Meter, Sender
+from pareto.trial.model_upload import Loading, Meter, Sender
 from pareto.trial.probes import bare, carries, crossing_s, probed, promised, settle
 from pareto.trial.result import HostReport, TrialResult, of_edge
 from pareto.trial.run_keys import run_keys
@@ -68,17 +68,14 @@ class Workers(AnyWorkers):
         allocator: str = TUNED,
         own: Sequence[Own] = (),
     ) -> None:
-        """backends: the cells' transports. sample_s: as of `Devices`. allocator: until a cell says otherwise. own: a
-        user's own among the backends."""
+        """sample_s: as of `Devices`. allocator: until a cell says otherwise. own: a user's own among the backends."""
         self._testbed, self._prepared, self._backends = testbed, prepared, backends
-        self._tcp = tcp or TcpSettings()
-        self.allocator = allocator
+        self._tcp, self.allocator = tcp or TcpSettings(), allocator
         self._sessions, self._own_backends = Programs(), own
         self._own: dict[str, list[Own]] = {}
         """By role, the user's own backends, as the host has them."""
-        self._model: str | None = None
-        self._is_whole = False  # it is loaded with all of its units
-        self._sender = Sender(testbed)
+        self._loaded: Loading | None = None
+        self._sender, self._devices = Sender(testbed), Devices(testbed, sample_s)
         self._proven: set[Cell] = set()
         self._network: Sequence[Profile] | None = None
         self._agents = [backend for backend in backends if registry.parse(backend).agent]
@@ -88,10 +85,8 @@ class Workers(AnyWorkers):
         self._facts: Mapping[str, messages.Facts] = {}
         self._bare: dict[str, probe.Reading] = {}
         self._token, self._keys = "", messages.NO_KEYS
-        self._is_used = False
         self._alone: tuple[float, tuple[object, ...], dict[str, float | None]] | None = None
         """The baselines after the last trial: when they were taken, and of what."""
-        self._devices = Devices(testbed, sample_s)
         self.links = testbed.links
         self.shaped: dict[str, dict[str, Any]] = {}
 
@@ -100,49 +95,43 @@ class Workers(AnyWorkers):
 
     def launch(self) -> None:
         """Begin to start the workers: `start` waits for them, which import torch meanwhile."""
-        if self._is_used:  # a new testbed is whole, and to look takes half a second a host
+        if self._token:  # a new testbed is whole, and to look takes half a second a host
             self._testbed.revive()
-        self._is_used = True
-        # It may have been built anew.
-        self.links, self._sessions = self._testbed.links, Programs()
-        self._model = self._network = self._alone = None
+        self.links = self._testbed.links  # it may have been built anew
+        self._loaded = self._network = self._alone = None
         self._proven.clear()
         self._sender.forget()
         self._token, self._keys = secrets.token_hex(16), run_keys(self._backends)
-        try:
-            on_each({role: remote.bring_code for role, remote in self._testbed.remotes.items()})
-            for name, remote in self._testbed.remotes.items():
-                options = ["--threads", str(remote.host.threads), "--device", remote.host.device]
-                if (kept := Allocator.parse(self.allocator).of(name)) != TUNED:
-                    options += ["--allocator", kept]
-                if self._tcp.congestion is not None and not self._testbed.is_local:  # there the routes say it
-                    options += ["--congestion", self._tcp.congestion]
-                self._sessions[name] = remote.start("pareto.remote.worker", *options)
-        except BaseException:
-            self.close()
-            raise
+        on_each({role: remote.bring_code for role, remote in self._testbed.remotes.items()})
+        for name, remote in self._testbed.remotes.items():
+            options = ["--threads", str(remote.host.threads), "--device", remote.host.device]
+            if (kept := Allocator.parse(self.allocator).of(name)) != TUNED:
+                options += ["--allocator", kept]
+            if self._tcp.congestion is not None and not self._testbed.is_local:  # there the routes say it
+                options += ["--congestion", self._tcp.congestion]
+            self._sessions[name] = remote.start("pareto.remote.worker", *options)
 
     def start(self) -> None:
         if not self._sessions:
             self.launch()
-        try:
-            asked = dict.fromkeys(self._sessions, messages.GetFacts())
-            self._facts = self._sessions.ask_all(asked, START_TIMEOUT_S)
-            for role, facts in self._facts.items():
-                if facts.allocator != (wanted := Allocator.parse(self.allocator).of(role)):
-                    has = f"the {role} has {facts.allocator}"
-                    raise TestbedError(f"--allocator {wanted}: {has}: does its C library have mallopt?")
-            self._devices.start(self._facts)
-            ends = [link.far for link in self.links]
-            self._own = {role: self._sent_backends(role) for role in self._sessions}
-            by = list(self._backends), self._keys
-            listening = {
-                end.role: messages.Listen(end.address, self._token, *by, self._own[end.role]) for end in ends
-            }
-            self._ports = self._sessions.ask_all(listening, START_TIMEOUT_S)
-        except BaseException:
-            self.close()
-            raise
+        asked = dict.fromkeys(self._sessions, messages.GetFacts())
+        self._facts = self._sessions.ask_all(asked, START_TIMEOUT_S)
+        for role, facts in self._facts.items():
+            if facts.allocator != (wanted := Allocator.parse(self.allocator).of(role)):
+                has = f"the {role} has {facts.allocator}"
+                raise TestbedError(f"--allocator {wanted}: {has}: does its C library have mallopt?")
+        self._devices.start(self._facts)
+        files = [(each, Path(each.file), f"{registry.digest(each)}.py") for each in self._own_backends]
+        self._own = {
+            role: [replace(each, file=remote.ship(path, name)) for each, path, name in files]
+            for role, remote in self._testbed.remotes.items()
+        }
+        by = list(self._backends), self._keys
+        listening = {
+            end.role: messages.Listen(end.address, self._token, *by, self._own[end.role])
+            for end in (link.far for link in self.links)
+        }
+        self._ports = self._sessions.ask_all(listening, START_TIMEOUT_S)
 
     def send(self, meter: Meter, models: Iterable[str] = (), *, whole: bool = False) -> None:
         """Send the hosts what they need of these models, or of all. whole: to run any of their units."""
@@ -337,8 +326,7 @@ class Workers(AnyWorkers):
         return split, self._sessions.ask_all(loading, timeout_s)
 
     def _recent(self, cell: Cell) -> dict[str, float | None] | None:
-        """The baselines after the last trial, where they are recent and of a cell's stages, used once: no fault and no
-        other trial lies between."""
+        """The baselines after the last trial, if recent and of a cell's stages; once: no fault, no trial between."""
         (taken_s, of, baselines), self._alone = self._alone or (-math.inf, (), None), None
         is_recent = time.monotonic() - taken_s < RECENT_S * max(1, len(self.links))
         return baselines if is_recent and of == _stages(cell) else None
@@ -357,7 +345,6 @@ class Workers(AnyWorkers):
         pairs = list(zip(self.links, network, strict=True))
         if is_new:
             self.shaped[cell.netem] = {link.name: link.shaper.apply(profile) for link, profile in pairs}
-        # Of the rpc agents, which exclude each other, the cell's.
         self._agent = cell.agent or next(iter(self._agents), "")
         opened = [each for each in self._backends if each == self._agent or each not in self._agents]
         self._connect(opened)
@@ -390,26 +377,22 @@ class Workers(AnyWorkers):
             }
             self._sessions.ask_all(ends, START_TIMEOUT_S)
 
-    def _sent_backends(self, role: str) -> list[Own]:
-        """The user's own backends, once their files are on a host. Raises UserError, Unreachable."""
-        ship, own = self._testbed.remotes[role].ship, self._own_backends
-        return [replace(each, file=ship(Path(each.file), f"{registry.digest(each)}.py")) for each in own]
-
     def _question(self, profile: Profile) -> probe.Question:
         """The question that judges the link, and not TCP: where that is to be slow, datagrams tell the rate."""
         return probe.question(profile, by_tcp=self._tcp.fills)
 
     def _load(self, model: str, *, whole: bool = False) -> None:
         """Have all hosts load a model, unless they have it. whole: with the units that no cell has them run."""
-        if model == self._model and (self._is_whole or not whole):
-            return
-        self._model, prepared = None, self._prepared[model]
+        prepared = self._prepared[model]
         loading = self._sender.loading(prepared, whole=whole)
-        for role, loaded in self._sessions.ask_all(loading.requests, LOAD_TIMEOUT_S).items():
-            if loaded.graph_digest != prepared.graph_digest:
+        if loading is self._loaded:
+            return
+        self._loaded = None
+        for role, graph_digest in self._sessions.ask_all(loading.requests, LOAD_TIMEOUT_S).items():
+            if graph_digest != prepared.graph_digest:
                 than = f"{role} traces another graph of {model} than the driver"
                 raise TestbedError(f"{than}: its torch or torchvision is another version")
-        self._model, self._is_whole = model, loading.is_whole
+        self._loaded = loading
 
 
 def _stages(cell: Cell) -> tuple[object, ...]:

@@ -227,7 +227,7 @@ def stale_on(workers: Workers, prepared: Prepared, stale: Prepared, *roles: str)
     try:
         yield
     finally:
-        workers._model = workers._network = None  # loaded and connected anew
+        workers._loaded = workers._network = None  # loaded and connected anew
 
 
 @pytest.mark.parametrize("backend", ["tcp", pytest.param("rpc", marks=pytest.mark.deep)])

@@ -14,6 +14,7 @@ from pareto.protocol.trial_messages import Arrivals
 from pareto.remote.backends.base import NoLink, Tensors, layout
 from pareto.remote.backends.tcp import TcpServer
 from pareto.remote.worker.open_loop import offered
+from pareto.remote.worker.phases import Edge
 from pareto.sweep.load import Load
 from tests.measure.conftest import Figures
 from tests.unit.backends.builders import HERE, TOKEN, Works, opened
@@ -34,7 +35,7 @@ def test_waits_as_in_theory(rate: int, kind: str, figures: Figures) -> None:
     """Against Lindley's recursion for the same arrivals, each served for as long as it was in fact: a little over
     20 ms, so that 49 a second are what it can do, and without an aim."""
     at_s = Load("", rate, by_chance=kind == "poisson").arrivals(REQUESTS, 0.0, "a seed", rate)
-    found = offered(NoLink(), waits, [INPUT], Arrivals(at_s, REQUESTS), depth=1)
+    found = offered(Edge(NoLink(), waits, [INPUT]), Arrivals(at_s, REQUESTS), depth=1)
     samples, theory_s = found.phase.samples, [0.0]
     for gap_s, before in zip(np.diff(at_s), samples, strict=False):
         theory_s.append(max(0.0, theory_s[-1] + before.latency_s - gap_s))
@@ -52,7 +53,8 @@ def test_arrivals_at_two_thousand_a_second(figures: Figures) -> None:
         client = opened(server, Works(layout(INPUT), lambda tensors: tensors), layout(INPUT))
         before, began = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
         at_s = Load("", 2000).arrivals(10_000, 0.0)
-        found = offered(client, lambda tensors: tensors, [INPUT], Arrivals(at_s, 1000), depth=8)
+        edge = Edge(client, lambda tensors: tensors, [INPUT])
+        found = offered(edge, Arrivals(at_s, 1000), depth=8)
         passed_s, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_SELF)
     busy_s = sum(getattr(after, each) - getattr(before, each) for each in ("ru_utime", "ru_stime"))
     for name, q in (("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)):

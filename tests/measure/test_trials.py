@@ -80,7 +80,7 @@ def test_an_estimate_is_what_the_trial_takes(workers: Workers, prepared: Prepare
     network = (load(name),)
     facts = {MODEL: replace(prepared.facts, splits=((1,),))}
     (trial,) = plan.make((canonical(make_sweep(chosen)), facts, {name: network})).trials
-    workers._model = None  # the trial before this one left another model on the edge, or none
+    workers._loaded = None  # the trial before this one left another model on the edge, or none
     workers.ready(trial.cell, network)
     began = time.monotonic()
     workers.trial(trial, network)

@@ -164,7 +164,8 @@ class ChainHost:
         spinning.start()
         try:
             client = self._clients[request["backend"]]
-            phase = phases.latency(client, lambda tensors: tensors, inputs(8), phases.Length(5, 0.0))
+            edge = phases.Edge(client, lambda tensors: tensors, inputs(8))
+            phase = phases.latency(edge, phases.Length(5, 0.0))
         finally:
             over.set()
             spinning.join()
@@ -179,8 +180,8 @@ class ChainHost:
             return tensors
 
         length = phases.Length(request["requests"], 0.0)
-        client = self._clients[request["backend"]]
-        phase = phases.throughput(client, compute, inputs(request["width"]), length, 1.0, request["depth"])
+        edge = phases.Edge(self._clients[request["backend"]], compute, inputs(request["width"]))
+        phase = phases.throughput(edge, length, 1.0, request["depth"])
         outputs = [[which, [tensor.mean().item() for tensor in tensors]] for which, tensors in phase.outputs]
         stages_s = [sample.stages_s for sample in phase.samples]
         return {"rate": phases.rate(phase, 1), "stages_s": stages_s, "outputs": outputs}

@@ -18,7 +18,7 @@ from pareto.remote.worker.trial import _offered
 from pareto.simulated.requests import RequestPath, Work
 from pareto.simulated.world import Noise, World
 from pareto.sweep import load
-from pareto.trial.load_figures import completed_share, independent, load_columns, stability
+from pareto.trial.load_figures import arrived, completed_share, independent, load_columns, stability
 
 STAGE_S = 0.02
 QUIET = World(noise=Noise(request=0, trial=0, round=0))
@@ -153,7 +153,7 @@ def test_what_finds_the_queue_full_is_dropped_and_the_rest_is_served_in_order() 
     ],
 )
 def test_whether_completions_keep_up(at_s: list[float], queue: int, told: str) -> None:
-    assert stability(offered(at_s, queue)) == told
+    assert stability(*arrived(offered(at_s, queue))) == told
 
 
 def test_few_queues_that_keep_up_are_said_not_to_and_most_that_do_not_are() -> None:
@@ -161,14 +161,20 @@ def test_few_queues_that_keep_up_are_said_not_to_and_most_that_do_not_are() -> N
 
     def unstable(rate: float) -> int:
         chance = load.Load("", rate, by_chance=True)
-        return sum(stability(offered(chance.arrivals(450, 0.0, seed))) == "unstable" for seed in range(100))
+        return sum(
+            stability(*arrived(offered(chance.arrivals(450, 0.0, seed)))) == "unstable" for seed in range(100)
+        )
 
     assert unstable(45) <= 2 and unstable(60) >= 90
 
 
 def test_completions_are_counted_in_the_last_half() -> None:
-    assert completed_share(offered([place / 10 for place in range(100)])) == pytest.approx(1.0, abs=0.03)
-    assert completed_share(offered([place / 100 for place in range(1000)], 8)) == pytest.approx(0.5, abs=0.03)
+    assert completed_share(*arrived(offered([place / 10 for place in range(100)]))) == pytest.approx(
+        1.0, abs=0.03
+    )
+    assert completed_share(*arrived(offered([place / 100 for place in range(1000)], 8))) == pytest.approx(
+        0.5, abs=0.03
+    )
 
 
 def test_requests_that_are_alike_are_worth_fewer() -> None:

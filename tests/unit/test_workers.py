@@ -80,8 +80,8 @@ class Ends:
             "facts": lambda role: replace(facts(PIDS[role]), allocator=self.in_force[role]),
             "listen": {"tcp": 5001, "probe": 5002}, "connect": None, "rendezvous": 5003, "join": None,
             "probe": lambda role: Reading(**self.link), "warm": 0.0,
-            "load": {"graph_digest": "g", "rss_bytes": 1},
-            "stage": {"run_s": 0.01, "weights_bytes": 99, "rss_bytes": 1},
+            "load": "g",
+            "stage": {"run_s": 0.01, "weights_bytes": 99},
             "baseline": self._baseline, "usage": USAGE, "units": UNIT_RUNS, "codecs": CODEC_RUNS,
             "roofline": {"flops": 1e9, "bytes_s": 2e9}, "trial": TRIAL,
             "begin": {"by_field": {"energy_j": "powercap"}, "least_window_s": 0.1}, "idle": WATTS.get,
@@ -207,8 +207,8 @@ def test_a_monitor_watches_each_worker_unless_nothing_is_sampled(bed: Testbed, e
         assert workers.samples() == dict.fromkeys(HOSTS, SERIES)
         assert set(workers.facts()) == set(workers.sampling() or {}) == set(HOSTS)
     ends.answers["begin"] = Mock(side_effect=Refused("no process 11 to watch"))
-    with pytest.raises(SessionError, match="pi: no process 11 to watch"):
-        workers_of(bed).start()
+    with closing(workers_of(bed)) as workers, pytest.raises(SessionError, match="pi: no process 11 to watch"):
+        workers.start()
     assert len(ends.all) == 2 + 4 + 4
     assert all(end.closed for end in ends.all), "nothing is left"
 
@@ -262,7 +262,7 @@ def test_in_a_chain_each_host_talks_to_the_next_and_has_its_stage(
 def test_a_host_that_traces_another_graph_is_named(
     workers: Workers, ends: Ends, snapshot: SnapshotAssertion
 ) -> None:
-    ends.answers["load"] = {"graph_digest": "another", "rss_bytes": 1}
+    ends.answers["load"] = "another"
     line = refusal(TestbedError, workers.ready, CELL, [NONE])
     assert EDGE in line and "alexnet" in line
     assert line == snapshot

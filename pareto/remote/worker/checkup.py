@@ -57,7 +57,7 @@ def facts(request: dict[str, Any]) -> dict[str, Any]:
         "uid": os.geteuid,
         "machine": platform.machine,
         "kernel": platform.release,
-        "system": lambda: _found(r"^ID=\"?([\w.-]+)", _read("/etc/os-release")),
+        "system": lambda: found(r"^ID=\"?([\w.-]+)", _read("/etc/os-release")),
         "board": lambda: _read("/proc/device-tree/model").rstrip("\0"),
         "netem": _netem,
         "netem_supported": lambda: _netem_supported(launcher),
@@ -120,10 +120,11 @@ def _torch_cuda() -> str | None:
     """The CUDA that torch was built for, without the seconds that importing torch takes."""
     spec = importlib.util.find_spec("torch")
     text = Path(spec.origin).with_name("version.py").read_text() if spec and spec.origin else ""
-    return _found(r"^cuda\b[^=\n]*=\s*['\"]([\d.]+)", text)
+    return found(r"^cuda\b[^=\n]*=\s*['\"]([\d.]+)", text)
 
 
-def _found(pattern: str, text: str) -> str | None:
+def found(pattern: str, text: str) -> str | None:
+    """The first match of the pattern's group in a text; None without one."""
     match = re.search(pattern, text, re.MULTILINE)
     return match.group(1) if match else None
 
@@ -253,7 +254,7 @@ def _disk_free(folder: str) -> int:
 
 
 def _bytes(pattern: str) -> int:
-    return int(_found(pattern, _read("/proc/meminfo")) or "") * 1024
+    return int(found(pattern, _read("/proc/meminfo")) or "") * 1024
 
 
 def _vcgencmd() -> str:

@@ -22,7 +22,6 @@ from pareto.remote.worker.sensors.energy import text
 _INFO_BYTES = 512
 _ESTABLISHED = 1
 _UNKNOWN_MIN_RTT = 0xFFFFFFFF
-_STATE, _U32, _U64 = "=B", "=I", "=Q"
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,6 @@ class Connection:
     latest, of payload."""
 
     congestion: str
-    established: bool
     acked_bytes: int | None
     retransmits: int | None
     cwnd_packets: int | None
@@ -44,15 +42,14 @@ class Connection:
     def of(cls, info: bytes, congestion: str) -> Connection:
         """The connection that a TCP_INFO structure describes."""
 
-        def field(offset: int, kind: str = _U32) -> int | None:
+        def field(offset: int, kind: str = "=I") -> int | None:
             whole = offset + struct.calcsize(kind) <= len(info)
             return int(struct.unpack_from(kind, info, offset)[0]) if whole else None
 
-        rtt_us, min_rtt_us, rate = field(68), field(148), field(160, _U64)
+        rtt_us, min_rtt_us, rate = field(68), field(148), field(160, "=Q")
         return cls(
             congestion,
-            field(0, _STATE) == _ESTABLISHED,
-            acked_bytes=field(120, _U64),
+            acked_bytes=field(120, "=Q"),
             retransmits=field(100),
             cwnd_packets=field(80),
             rtt_s=rtt_us * 1e-6 if rtt_us else None,
@@ -70,9 +67,8 @@ def to(peer: str) -> dict[int, Connection]:
             if _plain(sock.getpeername()[0]) == wanted:
                 info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
                 named = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).partition(b"\0")[0]
-                connection = Connection.of(info, named.decode())
-                if connection.established:
-                    established[inode] = connection
+                if info[0] == _ESTABLISHED:
+                    established[inode] = Connection.of(info, named.decode())
     return established
 
 

@@ -80,13 +80,13 @@ def receive(sock: socket.socket, buffer: memoryview | bytearray) -> tuple[int, i
     return size, time.monotonic_ns()
 
 
-def rate_bps(arrivals: Sequence[Arrival], skip: int = 0, *, constant: bool = True) -> float | None:
-    """The line's rate in bit/s, by what arrived beyond the first `skip` bytes; None: nothing; infinite: all in one
-    piece. For a line of `constant` rate it is the median slope over all pairs of arrivals, Theil and Sen's regression
-    (P. K. Sen, JASA 63, 1968), which a hiccup of up to 29 % of them does not move; else the mean from first to last."""
+def rate_bps(arrivals: Sequence[Arrival], skip: int = 0, *, constant: bool = True) -> float:
+    """The line's rate in bit/s, by what arrived beyond the first `skip` bytes; infinite: all in one piece. For a line
+    of `constant` rate it is the median slope over all pairs of arrivals, Theil and Sen's regression (P. K. Sen, JASA
+    63, 1968), which a hiccup of up to 29 % of them does not move; else the mean from first to last."""
     counted = [(at_s, nbytes) for at_s, nbytes in arrivals if nbytes > skip]
     if not counted:
-        return None
+        return math.inf
     if not constant:
         seconds = counted[-1][0] - counted[0][0]
         return 8 * (counted[-1][1] - counted[0][1]) / seconds if seconds > 0 else math.inf

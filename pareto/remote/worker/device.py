@@ -26,6 +26,7 @@ from pareto.protocol import messages
 from pareto.protocol.jsonlines import Refused
 from pareto.remote.backends.base import Tensors
 from pareto.remote.worker import host
+from pareto.remote.worker.checkup import found
 from pareto.remote.worker.sensors.energy import text
 
 KEPT_RUNS = 10_000
@@ -142,7 +143,7 @@ class Cuda(Device):
             uuid=str(getattr(properties, "uuid", "")) or None,  # its index may be another one for NVML
             capability=self.capability(),
             memory_bytes=properties.total_memory,
-            driver=_found(r"\b(\d+\.\d+(?:\.\d+)?)\b", "/proc/driver/nvidia/version"),
+            driver=found(r"\b(\d+\.\d+(?:\.\d+)?)\b", text(Path("/proc/driver/nvidia/version")) or ""),
             runtime=torch.version.cuda,
             cudnn=torch.backends.cudnn.version(),  # type: ignore[no-untyped-call]
             cudnn_benchmark=torch.backends.cudnn.benchmark,
@@ -180,7 +181,8 @@ def facts(device: Device, congestion: str | None = None) -> messages.Facts:
         hostname=platform.node(),
         pid=os.getpid(),
         machine=platform.machine(),
-        cpu=_found(r"^(?:model name|Model)\s*:\s*(.*\S)", "/proc/cpuinfo") or platform.processor(),
+        cpu=found(r"^(?:model name|Model)\s*:\s*(.*\S)", text(Path("/proc/cpuinfo")) or "")
+        or platform.processor(),
         cores=sorted(os.sched_getaffinity(0)),
         governor=text(Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")),
         memory_bytes=psutil.virtual_memory().total,
@@ -200,12 +202,6 @@ def facts(device: Device, congestion: str | None = None) -> messages.Facts:
         cores_of_machine=os.cpu_count(),
         allocator=allocator.in_force,
     )
-
-
-def _found(pattern: str, file: str) -> str | None:
-    """The first match of the pattern's group in a file of the kernel's; None without one."""
-    match = re.search(pattern, text(Path(file)) or "", re.MULTILINE)
-    return match[1] if match else None
 
 
 @contextmanager

@@ -132,7 +132,7 @@ class Sampler:
 
 
 class Monitor:
-    """Each public method but `stop` answers one request."""
+    """Sampling of this device. Methods with a request answer it."""
 
     def __init__(self, sysfs: Path) -> None:
         self._sysfs = sysfs
@@ -151,11 +151,11 @@ class Monitor:
         return self._sampler.waiting()[-1] if self._sampler is not None else None
 
     def collect(self, request: host_messages.CollectSamples) -> dict[str, list[Any]]:
-        samples = self._begun().collect()
+        samples = self.sampler().collect()
         return {one.name: [getattr(each, one.name) for each in samples] for one in fields(SensorSample)}
 
     def idle(self, request: host_messages.MeasureIdle) -> float | None:
-        sampler = self._begun()
+        sampler = self.sampler()
         from_s = time.monotonic()
         time.sleep(request.seconds)
         samples = [sample for sample in sampler.waiting() if sample.at_s >= from_s]
@@ -165,16 +165,13 @@ class Monitor:
         # Energy over time: for a counter that is exact, whatever happens between two samples.
         return (energies[-1] - energies[0]) / (samples[-1].at_s - samples[0].at_s)
 
-    def cost(self, request: host_messages.GetSamplingCost) -> host_messages.SamplingCost:
-        return self._begun().cost()
-
     def stop(self) -> None:
         """Stop sampling, also at the end of the program, so that no `vcgencmd` outlives it."""
         sampler, self._sampler = self._sampler, None
         if sampler is not None:
             sampler.stop()
 
-    def _begun(self) -> Sampler:
+    def sampler(self) -> Sampler:
         if self._sampler is None:
             raise Refused("nothing is watched yet")
         return self._sampler
@@ -199,7 +196,7 @@ def main() -> None:
         host_messages.GetLatestSample: monitor.latest,
         host_messages.CollectSamples: monitor.collect,
         host_messages.MeasureIdle: monitor.idle,
-        host_messages.GetSamplingCost: monitor.cost,
+        host_messages.GetSamplingCost: lambda _: monitor.sampler().cost(),
     }
     serve(messages.handlers(answers), at_end=monitor.stop)
 

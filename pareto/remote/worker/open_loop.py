@@ -5,12 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pareto.protocol.trial_messages import Arrivals
-from pareto.remote.backends.base import Client, Tensors
-from pareto.remote.worker.phases import Compute, Phase, Pipeline, at_edge, take, unseen
+from pareto.remote.worker.phases import Edge, Phase, Pipeline, unseen
 
 
 @dataclass(frozen=True)
@@ -25,16 +24,7 @@ class Offered:
     late_s: list[float]
 
 
-def offered(
-    client: Client,
-    compute: Compute,
-    inputs: Sequence[Tensors],
-    arrivals: Arrivals,
-    depth: int,
-    encode: Compute | None = None,
-    decode: Compute | None = None,
-    seen: Callable[[int], None] = unseen,
-) -> Offered:
+def offered(edge: Edge, arrivals: Arrivals, depth: int, seen: Callable[[int], None] = unseen) -> Offered:
     """The phase of requests that arrive at their times. They wait before the edge, as many as the queue has room for,
     and are taken in order while fewer than `depth` are in flight.
 
@@ -44,20 +34,18 @@ def offered(
     coming, waiting = deque(arrivals.at_s), deque[float]()
     scheduled_s, dropped_s, late_s = list[float](), list[float](), list[float]()
     is_over = threading.Event()
-    with Pipeline(client, len(inputs), depth, seen, is_over.set) as pipeline:
+    with Pipeline(edge, depth, seen, is_over.set) as pipeline:
         while pipeline.has_room() and (coming or waiting):
             now = time.perf_counter() - pipeline.origin
             while coming and coming[0] <= now:
                 (waiting if len(waiting) < arrivals.queue else dropped_s).append(coming.popleft())
                 late_s.append(0.0)
             if not waiting:
-                if not coming:
-                    break
-                if is_over.wait(pipeline.origin + coming[0] - time.perf_counter()):
+                if not coming or is_over.wait(pipeline.origin + coming[0] - time.perf_counter()):
                     break
                 waiting.append(coming.popleft())
                 late_s.append(max(0.0, time.perf_counter() - pipeline.origin - waiting[0]))
-            taken = take(decode, inputs[len(scheduled_s) % len(inputs)])
+            taken = edge.take(len(scheduled_s))
             scheduled_s.append(waiting.popleft())
-            pipeline.send(*at_edge(compute, encode, taken))
+            pipeline.send(*edge.make(taken))
     return Offered(pipeline.phase(), scheduled_s, dropped_s, late_s)

@@ -3,13 +3,13 @@ this host's monotonic clock; what the later hosts say are durations on their own
 
 from __future__ import annotations
 
-import itertools
+import math
 import queue
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -74,18 +74,48 @@ class Phase:
     prefetch: int = 0
 
 
-def latency(
-    client: Client,
-    compute: Compute,
-    inputs: Sequence[Tensors],
-    length: Length,
-    encode: Compute | None = None,
-    decode: Compute | None = None,
-    seen: Callable[[int], None] = unseen,
-) -> Phase:
-    """The phase of requests one after another, each from the input being ready to the result being there. encode,
-    decode: what is done to a payload before it is sent, and to an input first. seen: gets the number of requests done,
-    outside their time."""
+@dataclass(frozen=True)
+class _Taken:
+    """The model's input for a request; when the request began, and the seconds that decoding took."""
+
+    tensors: Tensors
+    started: float
+    decode_s: float
+
+
+@dataclass(frozen=True)
+class Edge:
+    """The edge's work for every request, with these inputs in turn. decode: what is done to an input first. encode: to
+    a payload before it is sent. Each is None where nothing is."""
+
+    client: Client
+    compute: Compute
+    inputs: Sequence[Tensors]
+    encode: Compute | None = None
+    decode: Compute | None = None
+
+    def take(self, number: int) -> _Taken:
+        """The beginning of the request of this number."""
+        tensors, started = self.inputs[number % len(self.inputs)], time.perf_counter()
+        if self.decode is None:
+            return _Taken(tensors, started, 0.0)
+        return _Taken(self.decode(tensors), started, time.perf_counter() - started)
+
+    def make(self, taken: _Taken, waited_s: float = 0.0) -> tuple[Tensors, Sample]:
+        """The tensors to send for a request, and the request so far; it starts on the clock of `time.perf_counter`."""
+        payload = self.compute(taken.tensors)
+        computed, encode_s, wire_bytes = time.perf_counter(), 0.0, 0
+        if self.encode is not None:
+            payload = self.encode(payload)
+            encode_s, wire_bytes = time.perf_counter() - computed, nbytes(payload)
+        edge_s = computed - taken.started - taken.decode_s - waited_s
+        coded = encode_s, wire_bytes, taken.decode_s, waited_s
+        return payload, Sample(taken.started, math.nan, edge_s, 0.0, (), *coded)
+
+
+def latency(edge: Edge, length: Length, seen: Callable[[int], None] = unseen) -> Phase:
+    """The phase of requests one after another, each from the input being ready to the result being there. seen: gets
+    the number of requests done, outside their time."""
     samples: list[Sample] = []
     outputs = _Outputs()
     origin = time.perf_counter()
@@ -93,26 +123,21 @@ def latency(
         if number >= length.requests and time.perf_counter() - origin >= length.seconds:
             break
         seen(number)
-        which = number % len(inputs)
-        payload, edge = at_edge(compute, encode, take(decode, inputs[which]))
-        serialize_s = client.send(number, payload)
-        reply = client.receive()
+        payload, begun = edge.make(edge.take(number))
+        serialize_s = edge.client.send(number, payload)
+        reply = edge.client.receive()
         finished = time.perf_counter()
         check_order(reply, number)
-        samples.append(_sample(origin, edge, finished, serialize_s, reply))
-        outputs.add(which, reply.tensors)
+        samples.append(_whole(begun, origin, finished, serialize_s, reply))
+        outputs.add(number % len(edge.inputs), reply.tensors)
     return Phase(origin, samples, outputs.kept)
 
 
 def throughput(
-    client: Client,
-    compute: Compute,
-    inputs: Sequence[Tensors],
+    edge: Edge,
     length: Length,
     pace_s: float,
     depth: int,
-    encode: Compute | None = None,
-    decode: Compute | None = None,
     prefetch: int = 0,
     seen: Callable[[int], None] = unseen,
 ) -> Phase:
@@ -125,8 +150,8 @@ def throughput(
     """
     least, wanted = in_bursts(length.requests, length.seconds, pace_s, depth, prefetch)
     with (
-        Pipeline(client, len(inputs), depth, seen) as pipeline,
-        closing(_all_taken(decode, inputs, wanted, prefetch)) as all_taken,
+        Pipeline(edge, depth, seen) as pipeline,
+        closing(_all_taken(edge, wanted, prefetch)) as all_taken,
     ):
         for number in range(wanted):
             is_open = pipeline.has_room()
@@ -135,7 +160,7 @@ def throughput(
                 break
             taken = next(all_taken)
             waited_s = time.perf_counter() - taken.started - taken.decode_s if prefetch else 0.0
-            pipeline.send(*at_edge(compute, encode, taken, waited_s))
+            pipeline.send(*edge.make(taken, waited_s))
     return pipeline.phase(prefetch)
 
 
@@ -144,20 +169,14 @@ class Pipeline:
     it is left when all have come back, and raises then what went wrong. origin: when it began."""
 
     def __init__(
-        self,
-        client: Client,
-        inputs: int,
-        depth: int,
-        seen: Callable[[int], None],
-        fails: Callable[[], object] = lambda: None,
+        self, edge: Edge, depth: int, seen: Callable[[int], None], fails: Callable[[], object] = lambda: None
     ) -> None:
-        """inputs: how many there are, each used in its turn. seen: gets the number of requests done. fails: called once
-        a request is lost."""
-        self._client, self._inputs, self._depth, self._seen, self._fails = client, inputs, depth, seen, fails
+        """seen: gets the number of requests done. fails: called once a request is lost."""
+        self._edge, self._depth, self._seen, self._fails = edge, depth, seen, fails
         self._permits = threading.Semaphore(depth)
         self._to_send: queue.SimpleQueue[tuple[int, Tensors] | None] = queue.SimpleQueue()
         self._sent: queue.SimpleQueue[tuple[int, float] | None] = queue.SimpleQueue()
-        self._at_edge: list[_Edge] = []
+        self._begun: list[Sample] = []
         self._samples: list[Sample] = []
         self._outputs = _Outputs()
         self._faults: list[Exception] = []
@@ -182,10 +201,10 @@ class Pipeline:
         self._permits.acquire()
         return not self._faults
 
-    def send(self, payload: Tensors, edge: _Edge) -> None:
-        """Have the next request sent, for which there is room."""
-        self._at_edge.append(edge)
-        self._to_send.put((len(self._at_edge) - 1, payload))
+    def send(self, payload: Tensors, begun: Sample) -> None:
+        """Have the next request sent, for which there is room. begun: as of `Edge.make`."""
+        self._begun.append(begun)
+        self._to_send.put((len(self._begun) - 1, payload))
 
     def phase(self, prefetch: int = 0) -> Phase:
         return Phase(self.origin, self._samples, self._outputs.kept, self._depth, prefetch)
@@ -199,8 +218,7 @@ class Pipeline:
         try:
             while (item := self._to_send.get()) is not None:
                 number, payload = item
-                serialize_s = self._client.send(number, payload)
-                self._sent.put((number, serialize_s))
+                self._sent.put((number, self._edge.client.send(number, payload)))
         except Exception as error:
             self._fail(error)
         finally:
@@ -210,14 +228,14 @@ class Pipeline:
         try:
             while (item := self._sent.get()) is not None:
                 number, serialize_s = item
-                reply = self._client.receive()
+                reply = self._edge.client.receive()
                 finished = time.perf_counter()
                 check_order(reply, number)
-                edge = self._at_edge[number]
-                self._samples.append(_sample(self.origin, edge, finished, serialize_s, reply))
+                sample = _whole(self._begun[number], self.origin, finished, serialize_s, reply)
+                self._samples.append(sample)
                 self._permits.release()
                 self._seen(len(self._samples))
-                self._outputs.add(number % self._inputs, reply.tensors)
+                self._outputs.add(number % len(self._edge.inputs), reply.tensors)
         except Exception as error:
             self._fail(error)
 
@@ -263,8 +281,7 @@ def p95_s(samples: Sequence[Sample]) -> float | None:
 
 
 def edge_runs(phase: Phase) -> list[list[Window]]:
-    """When each step of the edge worked on each request; seconds from the start of the phase: one step, or two where
-    inputs are decoded ahead."""
+    """When each step of the edge worked on each request, from the phase's start: two steps where it decodes ahead."""
     samples = phase.samples
     if not phase.prefetch:
         return [[(each.started_s, each.started_s + each.busy_s) for each in samples]]
@@ -295,57 +312,27 @@ class _Outputs:
 
     def add(self, which: int, tensors: Tensors) -> None:
         latest = self._latest.get(which, ())
-        if layout(latest) == layout(tensors) and all(map(torch.equal, latest, tensors)):
-            return
-        self._latest[which] = tensors
-        self.kept.append((which, tensors))
+        if layout(latest) != layout(tensors) or not all(map(torch.equal, latest, tensors)):
+            self._latest[which] = tensors
+            self.kept.append((which, tensors))
 
 
-@dataclass(frozen=True)
-class _Taken:
-    """The model's input for a request; when the request began, and the seconds that decoding took."""
-
-    tensors: Tensors
-    started: float
-    decode_s: float
-
-
-@dataclass(frozen=True)
-class _Edge:
-    """The edge's work for a request before it was sent: parts of a `Sample`, and when it had computed."""
-
-    started: float
-    decode_s: float
-    waited_s: float
-    computed: float
-    coded: tuple[float, int]
-
-
-def take(decode: Compute | None, tensors: Tensors) -> _Taken:
-    started = time.perf_counter()
-    decoded = tensors if decode is None else decode(tensors)
-    return _Taken(decoded, started, 0.0 if decode is None else time.perf_counter() - started)
-
-
-def _all_taken(
-    decode: Compute | None, inputs: Sequence[Tensors], requests: int, prefetch: int
-) -> Generator[_Taken, None, None]:
-    """So many requests with these inputs in turn, each begun when it is wanted; with `prefetch` by a thread, so many
-    ahead. Its errors are raised where their request is wanted. It has ended when the generator is closed."""
-    turns = itertools.islice(itertools.cycle(inputs), requests)
+def _all_taken(edge: Edge, requests: int, prefetch: int) -> Generator[_Taken, None, None]:
+    """So many requests, each begun when it is wanted; with `prefetch` by a thread, so many ahead. Its errors are raised
+    where their request is wanted. It has ended when the generator is closed."""
     if not prefetch:
-        yield from (take(decode, tensors) for tensors in turns)
+        yield from map(edge.take, range(requests))
         return
     room, is_over = threading.Semaphore(prefetch), threading.Event()
     begun: queue.SimpleQueue[_Taken | Exception] = queue.SimpleQueue()
 
     def begin() -> None:
         try:
-            for tensors in turns:
+            for number in range(requests):
                 room.acquire()
                 if is_over.is_set():
                     return
-                begun.put(take(decode, tensors))
+                begun.put(edge.take(number))
         except Exception as error:
             begun.put(error)
 
@@ -364,28 +351,13 @@ def _all_taken(
         thread.join()
 
 
-def at_edge(
-    compute: Compute, encode: Compute | None, taken: _Taken, waited_s: float = 0.0
-) -> tuple[Tensors, _Edge]:
-    """The tensors to send for a request, and the edge's work for it."""
-    payload = compute(taken.tensors)
-    computed, coded = time.perf_counter(), (0.0, 0)
-    if encode is not None:
-        payload = encode(payload)
-        coded = time.perf_counter() - computed, nbytes(payload)
-    return payload, _Edge(taken.started, taken.decode_s, waited_s, computed, coded)
-
-
-def _sample(origin: float, edge: _Edge, finished: float, serialize_s: float, reply: Reply) -> Sample:
-    return Sample(
-        started_s=edge.started - origin,
+def _whole(begun: Sample, origin: float, finished: float, serialize_s: float, reply: Reply) -> Sample:
+    """A request that came back, in seconds from the origin."""
+    return replace(
+        begun,
+        started_s=begun.started_s - origin,
         finished_s=finished - origin,
-        edge_s=edge.computed - edge.started - edge.decode_s - edge.waited_s,
         serialize_s=serialize_s + reply.serialize_s,
         stages_s=reply.stages_s,
-        encode_s=edge.coded[0],
-        wire_bytes=edge.coded[1],
-        decode_s=edge.decode_s,
-        waited_s=edge.waited_s,
         result_s=reply.decode_s,
     )

@@ -8,7 +8,6 @@ pareto.remote.worker.probe`` is the probe by itself, for the doctor, and needs n
 from __future__ import annotations
 
 import contextlib
-import math
 import socket
 import statistics
 import struct
@@ -63,7 +62,7 @@ def _answer(sock: socket.socket) -> None:
         if what == b"p":
             sock.sendall(_ASK.pack(b"p", nbytes, max(0, time.monotonic_ns() - came_ns)))
         elif what in (b"o", b"v"):
-            sock.sendall(_RATE.pack(_rate_bps(_sink(sock, nbytes), skip, constant=what == b"o")))
+            sock.sendall(_RATE.pack(datagrams.rate_bps(_sink(sock, nbytes), skip, constant=what == b"o")))
         elif what == b"b":
             _pour(sock, nbytes)
         elif what == b"m":
@@ -113,7 +112,7 @@ class ProbeClient:
         if question.bulk_back:
             self._sock.sendall(_ASK.pack(b"b", question.bulk_back, 0))
             came = _sink(self._sock, question.bulk_back)
-            rate_back = _rate_bps(came, question.skip_back, constant=question.constant)
+            rate_back = datagrams.rate_bps(came, question.skip_back, constant=question.constant)
         rtts_s = tuple(round_trips[1:])  # the first ping wakes both ends up
         median_s = statistics.median(rtts_s) if rtts_s else None
         return Reading(median_s, rate, rate_back, rtts_s=rtts_s, ping_bytes=TCP_PING_BYTES)
@@ -178,12 +177,6 @@ def _sink(sock: socket.socket, nbytes: int) -> list[Arrival]:
         have += size
         came.append((came_ns / 1e9, have))
     return came
-
-
-def _rate_bps(came: list[Arrival], skip: int, *, constant: bool) -> float:
-    """The rate of a bulk whose bytes all came; infinite for what came in one piece."""
-    rate = datagrams.rate_bps(came, skip, constant=constant)
-    return math.inf if rate is None else rate
 
 
 class Prober:

@@ -18,8 +18,8 @@ from pareto.protocol.messages import MAX_REQUESTS, Window
 from pareto.protocol.pace import BASELINE_MOST_S, BASELINE_RUNS, BASELINE_S
 from pareto.protocol.trial_messages import Coded
 from pareto.remote.backends.base import Layout, Tensors, nbytes
-from pareto.remote.codecs.registry import Codec
 from pareto.remote.worker.device import Device
+from pareto.remote.worker.phases import Compute
 from pareto.remote.worker.sensors.processor import throttled_s, throttling
 
 NO_REQUEST = b""
@@ -38,13 +38,12 @@ class Runs:
         self._runs: deque[Window] = deque(maxlen=MAX_REQUESTS)
         self._coded: deque[tuple[float, float, int]] = deque(maxlen=MAX_REQUESTS)
 
-    def note(self, began: float, ended: float) -> None:
-        if self._began is None:
-            self._began = began
+    def note(self, began: float, ended: float, coded: tuple[float, float, int] | None = None) -> None:
+        """coded: the codec's seconds to decode and to encode, and the bytes that it sends."""
+        self._began = began if self._began is None else self._began
         self._runs.append((began, ended))
-
-    def note_coded(self, decode_s: float, encode_s: float, wire_bytes: int) -> None:
-        self._coded.append((decode_s, encode_s, wire_bytes))
+        if coded is not None:
+            self._coded.append(coded)
 
     def coded(self, requests: int) -> Coded | None:
         """The codec's seconds and bytes for the last requests; None where there were not so many with a codec."""
@@ -64,50 +63,32 @@ class Runs:
         return steady_s(list(self._runs), requests)
 
 
-@dataclass(frozen=True)
-class Coding:
-    """A host's coding around its stage: it decodes what comes by `codec`, to the layout `takes`, and encodes what it
-    sends on, or the last host the result, by `onward`; None where that leaves as it is."""
-
-    codec: Codec
-    takes: Layout
-    onward: Codec | None = None
-
-    def decode(self, tensors: Tensors) -> Tensors:
-        return self.codec.decode(tensors, self.takes)
-
-    def encode(self, tensors: Tensors) -> tuple[Tensors, int]:
-        """The tensors that leave, and their bytes if they are encoded, else 0."""
-        if self.onward is None:
-            return tensors, 0
-        encoded = self.onward.encode(tensors)
-        return encoded, nbytes(encoded)
-
-
 @dataclass(eq=False)
 class ServedStage:
     """A stage behind the edge: whatever is resident, under this fingerprint. It has no weights of its own, as backends'
-    threads hold on to it until the next request. takes: what comes over the link."""
+    threads hold on to it until the next request. takes: what comes over the link. decode, encode: the codecs of what
+    comes, and of what is sent on, or by the last host of the result; None where it is left as it is."""
 
     device: Device
     resident: ResidentStage
     runs: Runs
     fingerprint: bytes
     takes: Layout = ()
-    coding: Coding | None = None
+    decode: Compute | None = None
+    encode: Compute | None = None
 
     def run(self, tensors: Tensors) -> tuple[Tensors, float]:
         """As in the protocol; with a codec the time includes its work."""
-        coding, began = self.coding, time.perf_counter()
-        payload = tensors if coding is None else coding.decode(tensors)
+        began = time.perf_counter()
+        payload = tensors if self.decode is None else self.decode(tensors)
         decoded = time.perf_counter()
         outputs = self.device.run(self.resident.stage, payload)
         computed = time.perf_counter()
-        encoded, wire_bytes = (outputs, 0) if coding is None else coding.encode(outputs)
+        encoded = outputs if self.encode is None else self.encode(outputs)
+        wire_bytes = 0 if self.encode is None else nbytes(encoded)
         ended = time.perf_counter()
-        self.runs.note(began, ended)
-        if coding is not None:
-            self.runs.note_coded(decoded - began, ended - computed, wire_bytes)
+        coded = None if self.decode is None else (decoded - began, ended - computed, wire_bytes)
+        self.runs.note(began, ended, coded)
         return encoded, ended - began
 
 

@@ -147,22 +147,20 @@ def run(
     payload_bytes = 0 if alone else nbytes(payload)
     if encode is not None:
         encode(payload)
-    work, few = (client, compute, inputs), Length(request.warmup_requests, 0.0)
-    warm = phases.latency(*work, few, encode, decode, tells("warming up"))
+    edge = phases.Edge(client, compute, inputs, encode, decode)
+    warm = phases.latency(edge, Length(request.warmup_requests, 0.0), tells("warming up"))
     error = max(_error([warm], expected), 0.0 if math.isfinite(data.changed(expected)) else math.inf)
     if not error <= tolerance:
         return WrongOutput(error, tolerance)
     device.forget()
     before = host.counters(request.interface)
-    lone = phases.latency(*work, request.latency, encode, decode, tells("latency"))
+    lone = phases.latency(edge, request.latency, tells("latency"))
     prefetch = request.prefetch if decode is not None else 0
     depth, pace_s = pacing(lone, request.transfer_s, request.in_flight, ahead=prefetch > 0)
-    many = phases.throughput(
-        *work, request.throughput, pace_s, depth, encode, decode, prefetch, tells("throughput")
-    )
+    many = phases.throughput(edge, request.throughput, pace_s, depth, prefetch, tells("throughput"))
     load = None
     if request.arrivals is not None:
-        load = open_loop.offered(*work, request.arrivals, depth, encode, decode, tells("load"))
+        load = open_loop.offered(edge, request.arrivals, depth, tells("load"))
     after = host.counters(request.interface)
     every = [*lone.samples, *many.samples, *(load.phase.samples if load else [])]
     # Looked at where nothing is timed: the retransmissions are those of the warm-up's few requests, too.
@@ -218,8 +216,7 @@ def pacing(
 def figures(
     lone: Phase, many: Phase, batch_size: int, load: open_loop.Offered | None = None
 ) -> dict[str, Any]:
-    """The latency and throughput of the two phases: the fields of a TrialReport that come from their times. load: the
-    load phase."""
+    """The latency and throughput of the two phases: the fields of a TrialReport that come from their times."""
     edge_s, *stages_s = _per_stage(lone)
     throughput_window, counted = phases.window(many)
     runs = phases.edge_runs(many)[-1]
@@ -276,5 +273,4 @@ def _as_it_is(tensors: Tensors) -> Tensors:
 
 def _columns(kind: type[_Columns], samples: Sequence[Sample]) -> _Columns:
     """The samples as columns of this kind: what it has fields for."""
-    names = [each.name for each in fields(kind)]
-    return kind(**{name: [getattr(sample, name) for sample in samples] for name in names})
+    return kind(**{each.name: [getattr(sample, each.name) for sample in samples] for each in fields(kind)})

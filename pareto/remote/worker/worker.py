@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,8 +36,9 @@ from pareto.remote.codecs import registry as codecs
 from pareto.remote.link.probe import ConnectProbe, OpenProbe, Question
 from pareto.remote.worker import codings, connections, host, payloads, trial, units
 from pareto.remote.worker.device import Device, facts, refused_out_of_memory
+from pareto.remote.worker.phases import Compute
 from pareto.remote.worker.probe import Prober
-from pareto.remote.worker.served import NO_REQUEST, Coding, Runs, ServedStage, baseline_s
+from pareto.remote.worker.served import NO_REQUEST, Runs, ServedStage, baseline_s
 
 if TYPE_CHECKING:
     from pareto.remote.codecs.camera import Camera
@@ -76,7 +78,7 @@ class Worker:
     def facts(self, request: messages.GetFacts) -> messages.Facts:
         return facts(self._device, self._congestion)
 
-    def load(self, request: messages.LoadModel) -> messages.Loaded:
+    def load(self, request: messages.LoadModel) -> str:
         files = [Path(file) for file in request.weights]
         for file, digest in zip(files, request.weights.values(), strict=True):
             if weights.file_digest(file) != digest:
@@ -95,12 +97,11 @@ class Worker:
         self._digest = request.digest
         self._own = {each.own.name: own.Received(each, recipe.name) for each in request.codecs}
         self._file_bytes = request.file_bytes
-        for data_path in request.data:
-            data = trial.Data.of(_copied(data_path))
-            self._data[data.batch_size] = data
+        every = (trial.Data.of(_copied(path)) for path in request.data)
+        self._data = {data.batch_size: data for data in every}
         gc.collect()
         gc.freeze()  # what the model consists of stays: it need not be looked through before each trial
-        return messages.Loaded(model.graph_digest, host.resident_bytes())
+        return model.graph_digest
 
     def listen(self, request: messages.Listen) -> dict[str, int]:
         probe = self.prober.listen(OpenProbe(request.address, request.token))
@@ -156,26 +157,27 @@ class Worker:
         takes = _layout(model.points[start].payload, split.batch_size)
         engine_s = self._build(engine, (start, end, takes), request.ranges) if start < end else None
         gc.collect()  # between trials: in a request it would be charged to that
-        run_s = self._warm_up(resident.stage, self._example(takes, split.batch_size)) if start < end else 0.0
+        run_s = self._warm_up(resident.stage, self._example(takes)) if start < end else 0.0
         self._runs = Runs()
         if position > 0 and split.reaches(position, model.last):
-            comes, coding = takes, None
+            comes, coding = takes, list[Compute | None]()
             if codec is not None:
                 sends_on = split.reaches(position + 1, model.last)
                 comes_by = codec.for_cut(split.cuts[position - 1])
                 goes_by = codec.for_cut(split.cuts[position]) if sends_on else codec.back
-                comes, coding = comes_by.encoded(takes), Coding(comes_by, takes, goes_by)
+                coding = [partial(comes_by.decode, layout=takes), goes_by.encode if goes_by else None]
+                comes = comes_by.encoded(takes)
                 with suppress(BackendError):  # a user's own may not like zeros
                     # Its library is imported.
-                    coding.decode(comes_by.encode(self._example(takes, split.batch_size)))
+                    comes_by.decode(comes_by.encode(self._example(takes)), takes)
             name = self._fingerprint(split, position)
-            served = ServedStage(self._device, resident, self._runs, name, comes, coding)
+            served = ServedStage(self._device, resident, self._runs, name, comes, *coding)
             self._servers[registry.parse(split.backend).server].serve(served, self._onward(split, position))
         self._staged = split
         self._device.forget()
         self._peak.begin()
         self._before = host.counters(request.interface) if request.interface else None
-        return messages.StageLoaded(resident.nbytes, host.resident_bytes(), run_s, engine_s)
+        return messages.StageLoaded(resident.nbytes, run_s, engine_s)
 
     def baseline(self, request: messages.MeasureBaseline) -> float | None:
         model, resident = self._loaded()
@@ -183,7 +185,7 @@ class Worker:
         start, end = split.units(request.position, model.last)
         if start == end:
             return None
-        example = self._example(_layout(model.points[start].payload, split.batch_size), split.batch_size)
+        example = self._example(_layout(model.points[start].payload, split.batch_size))
         try:
             return baseline_s(lambda: self._device.run(resident.stage, example))
         finally:
@@ -264,8 +266,7 @@ class Worker:
         if engine == engines.EAGER:
             return None
         _, resident = self._loaded()
-        *_, takes = key
-        example = self._example(takes, takes[0][1][0])
+        example = self._example(key[2])
         started = time.perf_counter()
         if is_new := engine not in self._builders:
             self._builders[engine] = engines.builder(engine, torch.get_num_threads())
@@ -308,9 +309,9 @@ class Worker:
             self._device.run(stage, tensors)
         return time.perf_counter() - started
 
-    def _example(self, takes: Layout, batch_size: int) -> Tensors:
+    def _example(self, takes: Layout) -> Tensors:
         """An input for a warm-up: on the edge one of the model's, elsewhere zeros."""
-        data = self._data.get(batch_size)
+        data = self._data.get(takes[0][1][0])
         return data.inputs[0] if data else tuple(map(torch.zero_, wire.empty(wire.form(takes))))
 
     def _loaded(self) -> tuple[partitioned.Outline, ResidentStage]:

@@ -62,10 +62,10 @@ def can_be_shown(text: str) -> bool:
     return "\n" not in text and terminal(text) == text
 
 
-def into_rows(report: Any, usage: Usage | None = None) -> None:
+def into_rows(report: Any, usage: Usage | None = None, series: devices.Series = SERIES) -> None:
     """As `pareto.driver.runner` and `pareto.trial.store` do."""
     result = report
-    samples = {"edge": SERIES, "server": SERIES}
+    samples = {"edge": series, "server": series}
     if isinstance(report, TrialReport):
         server = HostReport(usage or read(Usage, USAGE), 0.003, 1, 2.0)
         result = TrialResult(report, {"edge": HostReport(report, 0.0015, 1), "server": server})
@@ -89,9 +89,7 @@ def into_columns(report: Any) -> None:
     series, usage = vars(report), read(Usage, USAGE)
     host = HostReport(usage, idle_power_w=2.0, meter=("a meter", 0.0))
     keep(devices.columns(series, host, 1), devices.energy_standing(series, host))
-    devices.throttling("edge", series, usage.trial_window)
-    if (before := devices.until(series, usage.trial_window, usage.throughput_window)) is not None:
-        devices.throttling("edge", series, before)
+    into_rows(read(RunTrial.report, TRIAL), series=series)
     within = devices.within(series, usage.trial_window)
     KEPT[0].write_parts(DEVICES, CELL, 1, {"edge": within, "server": series})
 
@@ -124,7 +122,7 @@ PROGRAMS: dict[str, tuple[Request[Any], Any, Callable[[Any], object]]] = {
     "usage": (GetUsage(), USAGE, lambda usage: into_rows(read(RunTrial.report, TRIAL), usage)),
     "stage": (
         LoadStage(SPLIT, 0, None),
-        {"weights_bytes": 1, "rss_bytes": 1, "run_s": 0.1},
+        {"weights_bytes": 1, "run_s": 0.1},
         lambda it: keep(plain(it)),
     ),
     "facts": (GetFacts(), plain(facts(7)), lambda it: json.dumps(it, default=plain)),

@@ -171,10 +171,9 @@ def test_of_several_connections_the_one_that_carried_most_meanwhile_is_told_of(p
     assert told.tcp_rtt_s == busy[-1].rtt_s  # of the busiest
 
 
-def info(tcp_state: int = 1, **values: int) -> Connection:
+def info(**values: int) -> Connection:
     """What the kernel says where all is zero but for this."""
     data = bytearray(200)
-    data[0] = tcp_state
     for name, value in values.items():
         form, place = {"retransmits": ("=I", 100), "acked": ("=Q", 120), "least_rtt": ("=I", 148)}[name]
         struct.pack_into(form, data, place, value)
@@ -188,7 +187,7 @@ def test_retransmissions_are_those_since_the_first_look_and_what_was_never_measu
     assert carried({7: first}, {7: later}).tcp_retransmits == 7
     both = info(retransmits=12, acked=10_000)
     assert carried({7: first, 8: later}, {7: both, 8: both}).tcp_retransmits == 7
-    read = info(tcp_state=0, least_rtt=0xFFFFFFFF)
+    read = info(least_rtt=0xFFFFFFFF)
     assert read.rtt_s is read.min_rtt_s is read.delivery_rate_bps is None
 
 

@@ -14,6 +14,7 @@ from pareto.protocol.trial_messages import Arrivals
 from pareto.remote.backends.base import Tensors, layout
 from pareto.remote.backends.tcp import TcpClient, TcpServer
 from pareto.remote.worker.open_loop import offered
+from pareto.remote.worker.phases import Edge
 from tests.unit.backends.builders import HERE, TOKEN, Work, Works, opened
 
 INPUTS = [(torch.full((1, 8), float(number)),) for number in range(4)]
@@ -36,7 +37,7 @@ def unchanged(tensors: Tensors) -> Tensors:
 
 def test_every_request_that_arrives_is_served_in_order_with_its_own_result(server: TcpServer) -> None:
     at_s = [place / 200 for place in range(40)]
-    found = offered(connect(server), unchanged, INPUTS, Arrivals(at_s, 1000), depth=3)
+    found = offered(Edge(connect(server), unchanged, INPUTS), Arrivals(at_s, 1000), depth=3)
     assert found.scheduled_s == at_s and not found.dropped_s and len(found.late_s) == 40
     assert all(late_s >= 0 for late_s in found.late_s)
     samples = found.phase.samples
@@ -53,7 +54,7 @@ def test_what_finds_the_queue_full_is_dropped(server: TcpServer) -> None:
         return tensors
 
     at_s = [0.0, *(0.1 + place / 1000 for place in range(20))]
-    found = offered(connect(server), compute, INPUTS, Arrivals(at_s, 2), depth=1)
+    found = offered(Edge(connect(server), compute, INPUTS), Arrivals(at_s, 2), depth=1)
     served = len(found.scheduled_s)
     assert served in (2, 3) and found.scheduled_s + found.dropped_s == at_s and len(found.late_s) == 21
 
@@ -65,11 +66,6 @@ def test_a_fault_ends_it_though_more_would_arrive(server: TcpServer, where: str)
 
     client = connect(server, fails) if where == "there" else connect(server)
     with pytest.raises(BackendError):
-        offered(
-            client,
-            fails if where == "here" else unchanged,
-            INPUTS,
-            Arrivals([0.0, 0.001, 0.002, 3600.0], 8),
-            depth=2,
-        )
+        edge = Edge(client, fails if where == "here" else unchanged, INPUTS)
+        offered(edge, Arrivals([0.0, 0.001, 0.002, 3600.0], 8), depth=2)
     assert not [each for each in threading.enumerate() if each.name.endswith(("(_send)", "(_receive)"))]

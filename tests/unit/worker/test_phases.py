@@ -19,7 +19,7 @@ from pareto.protocol.errors import BackendError
 from pareto.remote.backends.base import NoLink, Reply, Tensors, layout
 from pareto.remote.backends.tcp import TcpClient, TcpServer
 from pareto.remote.worker import phases, served
-from pareto.remote.worker.phases import Length, Phase, Sample
+from pareto.remote.worker.phases import Edge, Length, Phase, Sample
 from tests.unit.backends.builders import Works, opened, refusal
 
 INPUTS = [(torch.full((1, 8), float(i)),) for i in range(4)]
@@ -78,15 +78,15 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.mark.parametrize(("requests", "made"), [(0, 6), (1, 6), (9, 9)])
 def test_latency_lasts_for_both_lengths(server: TcpServer, clock: Clock, requests: int, made: int) -> None:
-    phase = phases.latency(NoLink(), clock.taking(1 / 64), INPUTS, Length(requests, 6 / 64))
+    phase = phases.latency(Edge(NoLink(), clock.taking(1 / 64), INPUTS), Length(requests, 6 / 64))
     assert len(phase.samples) == made
-    phase = phases.latency(connect(server), unchanged, INPUTS, Length(requests, 0.0))
+    phase = phases.latency(Edge(connect(server), unchanged, INPUTS), Length(requests, 0.0))
     assert len(phase.samples) == requests
 
 
 def test_latency_covers_every_part_and_one_request_is_in_flight(server: TcpServer, clock: Clock) -> None:
     client = connect(server, 1 / 32, begins=lambda _: clock.taking(1 / 32)(()))
-    phase = phases.latency(client, clock.taking(1 / 64), INPUTS, Length(5, 0.0))
+    phase = phases.latency(Edge(client, clock.taking(1 / 64), INPUTS), Length(5, 0.0))
     assert [(s.edge_s, s.stages_s, s.latency_s) for s in phase.samples] == [(1 / 64, (1 / 32,), 3 / 64)] * 5
     assert all(a.finished_s <= b.started_s for a, b in itertools.pairwise(phase.samples))
 
@@ -94,8 +94,8 @@ def test_latency_covers_every_part_and_one_request_is_in_flight(server: TcpServe
 def test_results_belong_to_their_inputs_and_none_that_differs_is_passed_over(server: TcpServer) -> None:
     client = connect(server)
     for phase in (
-        phases.latency(client, unchanged, INPUTS, Length(9, 0.0)),
-        phases.throughput(client, unchanged, INPUTS, Length(30, 0.0), 1.0, depth=5),
+        phases.latency(Edge(client, unchanged, INPUTS), Length(9, 0.0)),
+        phases.throughput(Edge(client, unchanged, INPUTS), Length(30, 0.0), 1.0, depth=5),
     ):
         assert len(phase.samples) > len(INPUTS)
         assert sorted(which for which, _ in phase.outputs) == list(range(len(INPUTS)))  # equal ones once
@@ -104,7 +104,7 @@ def test_results_belong_to_their_inputs_and_none_that_differs_is_passed_over(ser
             assert second.tolist() == [which]
     numbers, takes = itertools.count(1), layout(INPUTS[0])
     straying = Works(takes, lambda tensors: (tensors[0] + (next(numbers) % 3 == 0),))
-    phase = phases.latency(opened(server, straying, takes), unchanged, INPUTS[:1], Length(9, 0.0))
+    phase = phases.latency(Edge(opened(server, straying, takes), unchanged, INPUTS[:1]), Length(9, 0.0))
     assert [int(result[0, 0]) for _, (result,) in phase.outputs] == [0, 1, 0, 1, 0, 1]
 
 
@@ -118,7 +118,7 @@ def test_never_more_in_flight_than_asked(server: TcpServer) -> None:
         return tensors
 
     client = connect(server, begins=lambda _: third.wait(60))
-    phase = phases.throughput(client, compute, INPUTS, Length(40, 0.0), 0.01, depth=3)
+    phase = phases.throughput(Edge(client, compute, INPUTS), Length(40, 0.0), 0.01, depth=3)
     events = sorted(at for s in phase.samples for at in ((s.started_s, 1), (s.finished_s, -1)))
     assert max(itertools.accumulate(change for _, change in events)) == 3
 
@@ -126,7 +126,7 @@ def test_never_more_in_flight_than_asked(server: TcpServer) -> None:
 @pytest.mark.parametrize(("each_s", "made"), [(1 / 16, 9), (1.0, 5)])
 def test_throughput_is_cut_when_it_takes_far_too_long(clock: Clock, each_s: float, made: int) -> None:
     """After half a second, but not before there are as many as asked."""
-    phase = phases.throughput(NoLink(), clock.taking(each_s), INPUTS, Length(2, 1 / 8), 1e-4, depth=2)
+    phase = phases.throughput(Edge(NoLink(), clock.taking(each_s), INPUTS), Length(2, 1 / 8), 1e-4, depth=2)
     assert len(phase.samples) == made  # 1250 were foreseen
 
 
@@ -136,10 +136,10 @@ def test_without_a_link_the_edge_alone_is_measured(clock: Clock, decodes_s: floa
         clock.taking(decodes_s)(tensors)
         return (tensors[0] + 1,)
 
-    edge = clock.taking(1 / 64)
-    alone = phases.latency(NoLink(), edge, INPUTS, Length(3, 0.0), decode=decode)
+    edge = Edge(NoLink(), clock.taking(1 / 64), INPUTS, decode=decode)
+    alone = phases.latency(edge, Length(3, 0.0))
     began_s, busy_s = clock.now_s, 1 / 64 + decodes_s
-    many = phases.throughput(NoLink(), edge, INPUTS, Length(10, 0.0), 0.01, depth=1, decode=decode)
+    many = phases.throughput(edge, Length(10, 0.0), 0.01, depth=1)
     for sample in (*alone.samples, *many.samples):
         assert (sample.decode_s, sample.edge_s, sample.busy_s) == (decodes_s, 1 / 64, busy_s)
     assert [(s.stages_s, s.latency_s) for s in alone.samples] == [((), busy_s)] * 3
@@ -170,8 +170,8 @@ def test_inputs_are_decoded_ahead_while_the_edge_computes_but_no_further_than_as
         overlapped.append(decoding[min(next(computed) + AHEAD, made - 1)].wait(30))
         return tensors
 
-    more: Any = {"decode": decode, "prefetch": AHEAD}
-    phase = phases.throughput(NoLink(), compute, INPUTS, Length(5, 0.0), 1.0, depth=2, **more)
+    edge = Edge(NoLink(), compute, INPUTS, decode=decode)
+    phase = phases.throughput(edge, Length(5, 0.0), 1.0, depth=2, prefetch=AHEAD)
     assert overlapped == [True] * made
     assert max(ahead) <= AHEAD + 1  # the one that is computed
     assert len(phases.steady(phase)) >= 5 + 1
@@ -200,11 +200,11 @@ def test_a_fault_ends_the_phase_and_the_thread_that_decodes_ahead(where: str) ->
 
     compute, decode = (functools.partial(fails, place) for place in ("compute", "decode"))
     before = set(threading.enumerate())
-    ahead: dict[str, Any] = {"depth": 2, "decode": decode, "prefetch": AHEAD}
-    for phase, more in ((phases.latency, ()), (functools.partial(phases.throughput, **ahead), (1.0,))):
+    edge = Edge(Failing(), compute, INPUTS, decode=decode)
+    throughput = functools.partial(phases.throughput, pace_s=1.0, depth=2, prefetch=AHEAD)
+    for phase in (phases.latency, throughput):
         numbers = itertools.count()
-        decoding = {"decode": decode} if phase is phases.latency else {}
-        assert refusal(phase, Failing(), compute, INPUTS, Length(50, 0.0), *more, **decoding) == "gone"
+        assert refusal(phase, edge, Length(50, 0.0)) == "gone"
     assert set(threading.enumerate()) <= before
 
 
@@ -213,7 +213,7 @@ def test_a_reply_to_another_request_ends_the_phase() -> None:
         def receive(self) -> Reply:
             return Reply(99, (torch.zeros(1),), (), 0.0)
 
-    words = refusal(phases.latency, Mistaken(), unchanged, INPUTS, Length(3, 0.0))
+    words = refusal(phases.latency, Edge(Mistaken(), unchanged, INPUTS), Length(3, 0.0))
     assert words == "the reply to request 99 came in place of 0"
 
 
@@ -276,7 +276,7 @@ def test_a_payload_is_encoded_while_the_one_before_it_is_sent() -> None:
             encoded[number].set()
         return tensors
 
-    phases.throughput(Sending(), unchanged, INPUTS, Length(5, 0.0), 1e-3, depth=2, encode=encode)
+    phases.throughput(Edge(Sending(), unchanged, INPUTS, encode), Length(5, 0.0), 1e-3, depth=2)
     assert overlapped == [True] * 3
 
 

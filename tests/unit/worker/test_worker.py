@@ -44,7 +44,6 @@ def test_each_host_holds_its_own_part_and_each_cut_computes_the_model(three: Cha
     for cuts, later in {(2, middle): 2, (0, 0): 2, (middle, LAST): 1, (LAST, LAST): 0}.items():
         staged = three.stage(*cuts)
         held = [each.weights_bytes for each in staged]
-        assert min(each.rss_bytes for each in staged) > 0
         bounds = (0, *cuts, LAST)
         assert sum(held) == whole
         assert [not nbytes for nbytes in held] == [a == b for a, b in itertools.pairwise(bounds)]

@@ -24,9 +24,9 @@ class Gauge:
     read: Callable[[], float | int | None]
 
 
-def answering(gauge: Gauge) -> Gauge | None:
+def answering(field: str, source: str, read: Callable[[], float | int | None]) -> Gauge | None:
     """The gauge if it gives a value now: a file or a command that is there may still be denied."""
-    return None if gauge.read() is None else gauge
+    return None if read() is None else Gauge(field, source, read)
 
 
 class Metered(NamedTuple):

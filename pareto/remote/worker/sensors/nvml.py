@@ -33,8 +33,7 @@ def load() -> Any:
 
 def gpu(uuid: str, nvml: Any) -> list[Gauge | Meter]:
     """The sensors of the GPU of that UUID: of the whole device, whoever uses it; without those that this device or
-    driver does not support. CUDA numbers GPUs in another order than NVML, and fewer where some are hidden from it.
-    `nvml` is what `load` gave."""
+    driver does not support. CUDA numbers GPUs in another order than NVML, and fewer where some are hidden from it."""
 
     def reader(call: Callable[[], float]) -> Callable[[], float | None]:
         def read() -> float | None:
@@ -60,7 +59,7 @@ def gpu(uuid: str, nvml: Any) -> list[Gauge | Meter]:
         (FIELD, lambda: of_nvml(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))),
         (FIELD, lambda: of_nvml(nvml.nvmlDeviceGetCurrentClocksEventReasons(handle))),
     ]
-    gauges = {field: gauge for field, call in calls if (gauge := answering(Gauge(field, name, reader(call))))}
+    gauges = {field: gauge for field, call in calls if (gauge := answering(field, name, reader(call)))}
 
     def instant_w() -> float:
         (found,) = nvml.nvmlDeviceGetFieldValues(handle, [nvml.NVML_FI_DEV_POWER_INSTANT])

@@ -137,8 +137,10 @@ def temperature(sysfs: Path) -> Gauge | None:
         for file in sorted((sysfs / "sys/class").glob(names)):
             if (name := text(file) or "") in known:
                 found.setdefault((names, name), []).extend(_inputs(file.parent))
-    gauges = (Gauge("temperature_c", of, partial(_hottest_c, inputs)) for (_, of), inputs in found.items())
-    return next(filter(answering, gauges), None)
+    gauges = (
+        answering("temperature_c", of, partial(_hottest_c, inputs)) for (_, of), inputs in found.items()
+    )
+    return next(filter(None, gauges), None)
 
 
 def frequency(sysfs: Path) -> Gauge | None:
@@ -150,12 +152,11 @@ def frequency(sysfs: Path) -> Gauge | None:
         khz = [x for x in map(integer, files) if x is not None]
         return fmean(khz) * 1e3 if khz else None
 
-    return answering(Gauge("frequency_hz", "cpufreq", mean_hz))
+    return answering("frequency_hz", "cpufreq", mean_hz)
 
 
 def _inputs(folder: Path) -> list[Path]:
-    """A zone's sensor, or a chip's. AMD's Tctl is up to 27 K above the truth on some models; these have the truth as
-    Tdie."""
+    """A zone's sensor, or a chip's. AMD's Tctl is up to 27 K above the truth on models that have that as Tdie."""
     files = [*folder.glob("temp"), *folder.glob("temp*_input")]
     labels = {file: text(file.with_name(file.name.replace("_input", "_label"))) for file in files}
     return sorted(path for path, label in labels.items() if label != "Tctl" or "Tdie" not in labels.values())

@@ -8,6 +8,7 @@ import subprocess
 
 from pareto.remote.worker.checkup import run
 from pareto.remote.worker.sensors.energy import Gauge, Meter, answering
+from pareto.remote.worker.sensors.throttled import FIELD
 
 _TIMEOUT_S = 2.0
 """A firmware that hangs must not hold up the other sensors for long."""
@@ -34,9 +35,7 @@ def parse_rails_w(text: str) -> float | None:
 
 
 def throttling() -> Gauge | None:
-    return answering(
-        Gauge("throttled", "vcgencmd get_throttled", lambda: parse_throttled(_vcgencmd("get_throttled")))
-    )
+    return answering(FIELD, "vcgencmd get_throttled", lambda: parse_throttled(_vcgencmd("get_throttled")))
 
 
 def rails() -> Meter | None:

@@ -51,7 +51,7 @@ def processor(sysfs: Path) -> Gauge | None:
         before, last = last, sum(counts)
         return _CPU_HOT if before is not None and last > before else 0
 
-    return answering(Gauge(FIELD, "thermal_throttle", read))
+    return answering(FIELD, "thermal_throttle", read)
 
 
 def together(gauges: Sequence[Gauge]) -> list[Gauge]:
