@@ -88,7 +88,7 @@ def tried(trials: pd.DataFrame) -> pd.DataFrame:
     found = trials[trials["load"].isin(load.FOUND)] if "load_requests" in trials else trials[:0]
     if found.empty:
         return pd.DataFrame(columns=[*schema.CELL, "rate", "holds", "closed"])
-    found = found.sort_values("round", kind="stable")
+    found = found.sort_values("round", kind="stable").copy()  # as in `loads`
     found = _judged(found, found["stability"].astype("str").eq(UNSTABLE))
     return found[[*schema.CELL]].assign(
         rate=found["offered_ips"] / found["batch_size"],

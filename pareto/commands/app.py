@@ -128,7 +128,7 @@ def partitions(
     With --times: what each unit takes on each device of a testbed, and what each backend adds on each link.
     """
     of_times = {"--batch-size", "--fresh", "--trace", *(OPTIONS[name].typed for name in declared.OF_DEVICES)}
-    wrong, how = ({"--prove", "--markdown", "--json"}, "not") if times else (of_times, "only")
+    wrong, how = ({"--prove", "--markdown"}, "not") if times else (of_times, "only")
     cli_help.refuse(cli_help.given(context) & wrong, f"{how} with --times")
     from pareto.sweep.checked_sweep import make_sweep
 
@@ -138,7 +138,8 @@ def partitions(
     from pareto.commands import unit_times
 
     if times:
-        unit_times.run(console(), wanted, out / PROFILES.name, fresh=fresh, trace=trace)
+        screen = console(aside=json)
+        unit_times.run(screen, wanted, out / PROFILES.name, fresh=fresh, trace=trace, as_object=json)
         return
     good = partitioning.run(console(aside=json), wanted, out, prove=prove, document=markdown, json=json)
     raise typer.Exit(0 if good else 1)

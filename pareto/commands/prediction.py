@@ -42,6 +42,8 @@ def run(
 
     known = [] if kept is None else [read(kept)]
     sweep = make_sweep({**_asked(known[0]), **options} if known else options)
+    if coded := next((codec.text for codec in sweep.coding if codec.back), None):
+        raise UserError(f"--codec {coded}: how small results become on their way back is not predicted")
     made = networks_of(sweep, links_of(sweep))
     known = known or [profile for profile, _ in make_or_reuse(console, sweep, out / PROFILES.name).values()]
     found: list[dict[str, Any]] = []

@@ -10,16 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
 from pareto import PROFILES
+from pareto.analysis import as_json
 from pareto.analysis.backend_cost import BackendCost
-from pareto.analysis.model_profile import CodecTimes, ModelProfile, UnitTimes
+from pareto.analysis.model_profile import FACTS, CodecTimes, ModelProfile, UnitTimes
+from pareto.analysis.schema import BACKENDS, CODECS, PROFILE
 from pareto.basics import files
 from pareto.basics.console import digits
 from pareto.basics.console import table as console_table
+from pareto.basics.escaping import say
 from pareto.hosts.access import require_testbed
 from pareto.hosts.connection import FAULTS
 from pareto.models.prepare import Prepared, canonical, recipe
@@ -41,9 +45,11 @@ OFF = 0.05
 """More than this is a difference between the sum of the units and the stage run whole that a reader must know of."""
 
 
-def run(out: Console, sweep: Sweep, folder: Path, *, fresh: bool, trace: Path | None) -> None:
+def run(
+    out: Console, sweep: Sweep, folder: Path, *, fresh: bool, trace: Path | None, as_object: bool = False
+) -> None:
     """Print the profile of each of a sweep's models, made now or used again, and what was written. folder: beneath
-    which profiles are kept. trace: a file for all of them. Raises UserError, TestbedError."""
+    which profiles are kept. trace: a file for all of them. as_object: also as JSON. Raises UserError, TestbedError."""
     if trace is not None and not trace.parent.is_dir():
         raise UserError(f"--trace {trace}: there is no folder {trace.parent}")
     kept = make_or_reuse(out, sweep, folder, fresh=fresh)
@@ -54,10 +60,24 @@ def run(out: Console, sweep: Sweep, folder: Path, *, fresh: bool, trace: Path | 
         for line in lines(profile):
             out.print(line, soft_wrap=True)
         out.print(f"{place}/: profile.csv, backends.csv, profile.json", soft_wrap=True)
+    if as_object:
+        say(as_json.text({"profiles": [as_mapping(profile, place) for profile, place in kept.values()]}))
     if trace is not None:
         with files.written(trace):
             files.write(trace, trace_events([profile for profile, _ in kept.values()]))
         out.print(f"{trace}: open it in https://ui.perfetto.dev", soft_wrap=True)
+
+
+def as_mapping(profile: ModelProfile, place: Path) -> dict[str, Any]:
+    """A profile as `--json` has it: what its files say, and what is printed of it."""
+    tables = {PROFILE: "units", BACKENDS: "backends", CODECS: "codecs"}
+    told = {
+        name: pd.read_csv(place / table.file)
+        for table, name in tables.items()
+        if (place / table.file).is_file()
+    }
+    facts = json.loads((place / FACTS).read_text())
+    return {**facts, "folder": str(place), **told, "notes": [*lines(profile)]}
 
 
 def make_or_reuse(out: Console, sweep: Sweep, folder: Path = PROFILES, *, fresh: bool = False) -> Kept:

@@ -15,7 +15,7 @@ from pareto.remote.link.probe import Tolerance
 from pareto.remote.link.profile import Bucket, Direction, Profile
 from pareto.remote.link.trace import Step, Trace
 from pareto.sweep.networks import profiles
-from tests.program import command, measured, well
+from tests.program import command, measured, refused, well
 
 BACK = Direction(delay_s=0.02)
 TRACE = Trace("drive", 4.0, (Step(0.0, 0.25, 1e6), Step(2.0, 0.75, 9e6)))
@@ -102,3 +102,7 @@ def test_a_link_of_which_the_arithmetic_does_not_hold_is_named(name: str, doubte
     (profile,) = profiles(name)
     said = list(doubts([profile, profile]))
     assert [profile.name in line for line in said] == [True] * doubted
+
+
+def test_results_through_a_codec_are_not_predicted() -> None:
+    assert "none/zstd:3" in refused(*["advise", "-m", "alexnet", "--netem", "wifi", "--codec", "none/zstd"])

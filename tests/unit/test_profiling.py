@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import io
 import json
@@ -119,3 +120,20 @@ def test_a_trace_that_cannot_be_written_is_known_before_anything_is_measured(
     done = command("partitions", MODEL, "--times", "--trace", str(tmp_path / "none" / "t.json"))
     assert (done.code, len(done.err.splitlines())) == (2, 1)
     assert "t.json" in done.err
+
+
+def test_a_profile_as_json_has_what_its_files_have(tmp_path: Path) -> None:
+    done = command(
+        *["partitions", "alexnet", "--times", "--testbed", "simulated", "--json", "--out"], str(tmp_path)
+    )
+    (told,) = json.loads(done.out)["profiles"]
+    (folder,) = (tmp_path / "profiles").iterdir()
+    assert told["folder"] == str(folder)
+    assert told["graph_digest"] == json.loads((folder / "profile.json").read_text())["graph_digest"]
+    units = list(csv.DictReader((folder / "profile.csv").open()))
+    assert [(row["host"], row["unit"]) for row in told["units"]] == [
+        (row["host"], int(row["unit"])) for row in units
+    ]
+    assert told["units"][1]["median_s"] == pytest.approx(float(units[1]["median_s"]))
+    assert {row["backend"] for row in told["backends"]} == {"tcp", "rpc"}
+    assert any("the sum of the units" in line for line in told["notes"])

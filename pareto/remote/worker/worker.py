@@ -121,7 +121,8 @@ class Worker:
             name = registry.parse(text)
             if not name.agent:
                 to = request.address, request.ports[name.server], request.token, name.variant
-                self._clients[text] = base.backend(name.name).connect(*to, seal if name.seal else None)
+                to_seal = (seal,) if name.seal else ()  # a user's own backend need not know of it
+                self._clients[text] = base.backend(name.name).connect(*to, *to_seal)
         self.prober.connect(ConnectProbe(request.address, request.ports["probe"], request.token))
         self._set_congestion()
 

@@ -180,6 +180,22 @@ def test_what_was_never_encoded_or_becomes_infinite_is_wrong_through_a_codec(ser
     assert known.changed(known.expected(codec, (0,))) == float("inf")
 
 
+def test_a_users_own_backend_need_not_know_of_seals(tmp_path: Path) -> None:
+    file = tmp_path / "bare.py"
+    file.write_text(
+        "from pareto.remote.backends import tcp\n"
+        "class Bare:\n"
+        "    def serve(self, address, token):\n        return tcp.serve(address, token)\n"
+        "    def connect(self, address, port, token, variant):\n"
+        "        return tcp.connect(address, port, token, variant)\n"
+    )
+    name, made = "bare.Bare", [Own("bare.Bare", str(file), "Bare", "bare.py")]
+    near, far = (Worker(device.named("cpu")) for _ in range(2))
+    near.connect(Connect(HERE, "t", far.listen(Listen(HERE, "t", [name], own=made)), [name], own=made))
+    far.payloads.expect(Expect(name, 8, 1))
+    assert len(near.payloads.time(TimePayloads(name, 8, 1, "lo", None)).seconds) == 1
+
+
 def test_two_workers_time_payloads_between_them(snapshot: SnapshotAssertion) -> None:
     """By whatever backends, which may have a server in common, and again after the far end served something else."""
     near, far = (Worker(device.named("cpu")) for _ in range(2))
