@@ -16,16 +16,16 @@ from pathlib import Path
 from tests import REPOSITORY
 
 LAYERS = {
-    "pareto.protocol": 1_514,
+    "pareto.protocol": 1_517,
     "pareto.basics": 707,
     "pareto.partitions": 5_152,
-    "pareto.remote": 11_520,
-    "pareto.hosts": 6_055,
+    "pareto.remote": 11_605,
+    "pareto.hosts": 6_071,
     "pareto.analysis.schema": 291,
     "pareto.sweep": 2_631,
     "pareto.analysis": 14_704,
     "pareto.models": 1_357,
-    "pareto.trial": 2_590,
+    "pareto.trial": 2_603,
     "pareto.testing": 456,
     "pareto.predict": 1_524,
     "pareto.simulated": 815,

@@ -9,6 +9,7 @@ from functools import partial
 
 from pareto.basics.escaping import say
 from pareto.protocol.errors import UserError
+from pareto.protocol.own import Own
 
 EDGE, SERVER = "edge", "server"
 ROLES = (EDGE, SERVER)
@@ -81,7 +82,8 @@ class End:
 @dataclass(frozen=True)
 class Host:
     """data_address: its own, on the link towards the edge; of the edge, on its only link. data_interface: which has it.
-    folder: where code, weights and logs go, absolute. python: the interpreter that has the worker's packages."""
+    folder: where code, weights and logs go, absolute. python: the interpreter that has the worker's packages. meter: a
+    user's own, of its energy."""
 
     name: str
     data_address: str
@@ -91,6 +93,7 @@ class Host:
     device: str = CPU
     threads: int = 1
     core: int | None = None
+    meter: Own | None = None
 
 
 @dataclass(frozen=True)

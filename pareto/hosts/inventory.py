@@ -12,7 +12,7 @@ import re
 import shutil
 import textwrap
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from ipaddress import IPv4Address
 from itertools import pairwise
 from pathlib import Path
@@ -25,6 +25,7 @@ from pareto import COMMAND
 from pareto.basics.yaml_file import Keys, YamlFile, only_keys
 from pareto.hosts.host import DEVICE, EDGE, MAX_HOSTS, MIDDLE, ROLES, SERVER, TestbedError, chain
 from pareto.protocol.errors import UserError
+from pareto.protocol.own import Kind
 
 THIS_MACHINE = "local"
 """The value of `ssh` for a host that is the driver's own machine, and of `--testbed` for the one of namespaces."""
@@ -37,6 +38,7 @@ _TESTBED = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _OPTION = re.compile(r"[^\s-]\S*")
 PORT = re.compile(r"^[^:]*:\d*$|\]:\d*$")
 """A port after a host's name, which `ssh` takes for a part of the name."""
+METER = Kind("meter", "Plug")
 _SEVERAL = "testbeds"
 """The key of a file of several testbeds."""
 
@@ -60,7 +62,7 @@ class HostEntry:
     The rules hold for what comes from a file. data_interface: the one with the address unless named. python: an
     interpreter that has the packages; else `hosts setup` makes one. host_key: the only one that it may show; else
     known_hosts decides. folder: in the user's home unless absolute. next_address, next_interface: of a middle host
-    whose side towards the next host differs from its side towards the one before.
+    whose side towards the next host differs from its side towards the one before. meter: of its energy, a user's own.
     """
 
     name: Annotated[str, _rule(NAME.fullmatch, "a name is letters, digits, dots and dashes")]
@@ -85,6 +87,7 @@ class HostEntry:
     pip_index: str = ""
     next_address: Annotated[str, _rule(IPv4Address, "an IPv4 address on the link to the next host")] = ""
     next_interface: str = ""
+    meter: Annotated[str, _rule(METER.own, "a file and a class in it, as in shelly.py:Plug")] = ""
 
     @property
     def is_this_machine(self) -> bool:
@@ -203,9 +206,16 @@ def load(path: Path) -> Inventory:
         keys, place = testbeds[name], (_SEVERAL, name)
     else:
         keys = file.read(_Testbed, f"hosts: and under it a host for each role ({EDGE}, {SERVER})")
-    hosts = tuple(keys.hosts.values())
+    hosts = tuple(
+        replace(host, meter=str(source.parent.absolute() / Path(host.meter).expanduser()))
+        if host.meter
+        else host
+        for host in keys.hosts.values()
+    )
     for index, host in enumerate(hosts):
         with file.blaming(*place, "hosts", host.name):
+            if (meter := METER.own(host.meter)) and not Path(meter.file).is_file():
+                raise UserError(f"meter: there is no file {meter.file}")
             for other in hosts[:index]:
                 for what, value in _clashes(other, host):
                     raise UserError(f"{other.name} and {host.name} have the same {what} {value}")

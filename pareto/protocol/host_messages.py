@@ -6,6 +6,7 @@ from dataclasses import dataclass, make_dataclass
 from typing import get_type_hints
 
 from pareto.protocol.messages import Columns, Count, Duration, Finite, Percent, Request, Seconds
+from pareto.protocol.own import Own
 
 # The monitor
 
@@ -22,11 +23,13 @@ class Sensors:
 
 @dataclass
 class BeginSampling(Request[Sensors], op="begin"):
-    """Watch a process and sample every `interval_s`, anew if it did already. gpu: a GPU's UUID."""
+    """Watch a process and sample every `interval_s`, anew if it did already. gpu: a GPU's UUID. meter: a user's own, in
+    place of the host's."""
 
     pid: int
     interval_s: Duration
     gpu: str | None
+    meter: Own | None = None
 
 
 @dataclass(frozen=True, slots=True)

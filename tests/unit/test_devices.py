@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import fields, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ import pytest
 from pareto.hosts.connection import ChildProcess
 from pareto.hosts.host import EDGE, SERVER
 from pareto.hosts.testbed import Testbed
+from pareto.protocol.jsonlines import plain
+from pareto.protocol.own import Own
 from pareto.protocol.trial_messages import Usage
 from pareto.remote.worker.sensors.throttled import throttled_words
 from pareto.trial import devices
@@ -351,12 +354,20 @@ def test_closing_ends_the_monitors_and_they_can_begin_again(bed: Callable[..., T
     assert [wire.process.returncode for wire in wires] == [0] * 4
 
 
-def test_each_monitor_gets_its_workers_process_and_its_own_gpu() -> None:
+def test_each_monitor_gets_its_workers_process_its_own_gpu_and_its_own_meter(tmp_path: Path) -> None:
+    (tmp_path / "shelly.py").write_text("class Plug: ...")
+    meter = Own("shelly.Plug", f"{tmp_path}/shelly.py", "Plug", f"{tmp_path}/shelly.py")
     answers = {"begin": lambda request: {"by_field": {}, "least_window_s": 0.0}}
-    remotes = {role: StandIn(HOSTS[role], lambda module: FarEnd(answers)) for role in HOSTS}
+    hosts = HOSTS | {EDGE: replace(HOSTS[EDGE], meter=meter)}
+    remotes = {role: StandIn(hosts[role], lambda module: FarEnd(answers)) for role in HOSTS}
     made = bed_of(remotes)
     with closing(made), closing(Devices(made, 0.2)) as watched:
         watched.start({EDGE: facts(11), SERVER: facts(22, "GPU-7")})
         begun = [remotes[role].wires[0].of("begin") for role in (EDGE, SERVER)]
     asked = ((11, None), (22, "GPU-7"))
-    assert begun == [[{"pid": pid, "interval_s": 0.2, "gpu": gpu}] for pid, gpu in asked]
+    digest = sha256(b"class Plug: ...").hexdigest()
+    there = plain(replace(meter, file=f"{HOSTS[EDGE].folder}/{digest}.py"))
+    assert begun == [
+        [{"pid": pid, "interval_s": 0.2, "gpu": gpu, "meter": of_host}]
+        for (pid, gpu), of_host in zip(asked, (there, None), strict=True)
+    ]

@@ -16,7 +16,7 @@ from pareto import COMMAND
 from pareto.hosts import parcels
 from pareto.hosts.connection import FAULTS, Connection, NotAdmitted, ThisMachine, Unreachable
 from pareto.hosts.host import EDGE, End, Host, Say, TestbedError, to_stderr
-from pareto.hosts.inventory import HostEntry, Inventory
+from pareto.hosts.inventory import METER, HostEntry, Inventory
 from pareto.hosts.leases import HostLeases
 from pareto.hosts.session import SessionError, SessionLost
 from pareto.hosts.setup import checkup
@@ -140,7 +140,10 @@ def _fit(
         )
     interface = case.interface(case.sides[0]) if case.sides else "lo"
     folder, python = parcels.absolute(connection, entry.folder), str(case["executable"])
-    host = Host(entry.name, entry.data_address, interface, folder, python, entry.device, entry.threads)
+    meter = METER.own(entry.meter)
+    host = Host(
+        *(entry.name, entry.data_address, interface, folder, python, entry.device, entry.threads), meter=meter
+    )
     return case, findings, Remote(host, connection)
 
 

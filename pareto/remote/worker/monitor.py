@@ -17,9 +17,11 @@ from typing import Any
 import psutil
 
 from pareto.protocol import host_messages, messages
+from pareto.protocol.errors import UserError
 from pareto.protocol.host_messages import SensorSample
 from pareto.protocol.jsonlines import Refused, serve
-from pareto.remote.worker.sensors import hwmon, nvml, processor, raspberry, throttled
+from pareto.protocol.own import Own
+from pareto.remote.worker.sensors import hwmon, nvml, own_meter, processor, raspberry, throttled
 from pareto.remote.worker.sensors.energy import Gauge, Meter, rapl_meters
 
 KEPT = 50_000
@@ -27,9 +29,10 @@ KEPT = 50_000
 
 
 class Instruments:
-    """The device's sensors, and a process. gpu: a UUID. sysfs: the folder with `sys`. Raises psutil.NoSuchProcess."""
+    """The device's sensors, and a process. gpu: a UUID. sysfs: the folder with `sys`. meter: a user's own, which is of
+    all that draws power. Raises psutil.NoSuchProcess, UserError."""
 
-    def __init__(self, pid: int, gpu: str | None, sysfs: Path) -> None:
+    def __init__(self, pid: int, gpu: str | None, sysfs: Path, meter: Own | None = None) -> None:
         self._process = processor.WatchedProcess(pid)
         of_gpu = nvml.gpu(gpu, nvml.load()) if gpu is not None else []
         found = [processor.temperature(sysfs), processor.frequency(sysfs), *of_gpu]
@@ -40,7 +43,8 @@ class Instruments:
         # The slow one last: counters are to be read at the sample's time, not after it.
         parts = (*rapl_meters(sysfs), *of_gpu, raspberry.rails())
         meters = [each for each in parts if isinstance(each, Meter)]
-        whole = hwmon.board(sysfs) or (None if meters else hwmon.only(sysfs))
+        whole = own_meter.meter(meter) if meter else hwmon.board(sysfs)
+        whole = whole or (None if meters else hwmon.only(sysfs))
         self._meters = [whole] if whole else meters
 
     @property
@@ -141,9 +145,11 @@ class Monitor:
     def begin(self, request: host_messages.BeginSampling) -> host_messages.Sensors:
         self.stop()
         try:
-            instruments = Instruments(request.pid, request.gpu, self._sysfs)
+            instruments = Instruments(request.pid, request.gpu, self._sysfs, request.meter)
         except psutil.NoSuchProcess:
             raise Refused(f"no process {request.pid} to watch") from None
+        except UserError as fault:
+            raise Refused(str(fault)) from None
         self._sampler = Sampler(instruments.sample, request.interval_s)
         return instruments.sensors
 

@@ -55,6 +55,15 @@ def test_what_a_file_says(
     assert [{role: member.name for role, member in read.roles.items()}, read.sides] == snapshot
 
 
+def test_a_meters_file_lies_beside_the_testbeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub/shelly.py").touch()
+    file = write(tmp_path, GOOD.replace("port: 2222", "meter: sub/shelly.py:Plug"))
+    monkeypatch.chdir("/")
+    (of_edge, of_server) = (host.meter for host in inventory.load(file).roles.values())
+    assert (of_edge, of_server) == (f"{tmp_path}/sub/shelly.py:Plug", "")
+
+
 CHAIN = """\
 hosts:
   gpu: {role: server, ssh: gpu, data_address: 192.168.8.1}
@@ -87,6 +96,8 @@ FAULTS = {
         ("hosts:", "host:", 2),
         ("  gpu:", "  pi:", 11),
         ("port: 2222", "next_address: 10.0.0.2", 6),
+        ("port: 2222", "meter: shelly", 6),
+        ("port: 2222", "meter: none.py:Plug", 6),
     ),
     CHAIN: (
         ("next_address: 192.168.8.4", "next_address: mid.lab", 7),
