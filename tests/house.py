@@ -23,7 +23,7 @@ LAYERS = {
     "pareto.hosts": 6_071,
     "pareto.analysis.schema": 291,
     "pareto.sweep": 2_631,
-    "pareto.analysis": 14_704,
+    "pareto.analysis": 14_709,
     "pareto.models": 1_357,
     "pareto.trial": 2_603,
     "pareto.testing": 456,

@@ -67,10 +67,15 @@ class Predictor:
 
     def throughput_ips(self, **conditions: Values) -> Floats:
         """Images a second with as many requests in flight as the runs had: shapes as in `latency_s`."""
-        link_s = formula.occupied_s(*self._on_link(conditions)) / self.filling
+        link_s = self._occupied_s(conditions)
         waits_s = self.latency_s(**conditions) / self.in_flight
         crossing_s = np.where(self.payload_bytes > 0, np.maximum(link_s, waits_s), 0.0)
         return np.asarray(self.throughput_scale * self.batch_size / np.maximum(self.stage_s, crossing_s))
+
+    def _occupied_s(self, conditions: Mapping[str, Values]) -> Floats:
+        """Seconds that the link is busy with a request; NaN where it never was the bound, so that nothing is known."""
+        with np.errstate(invalid="ignore"):
+            return np.asarray(formula.occupied_s(*self._on_link(conditions)) / self.filling)
 
     def _on_link(self, conditions: Mapping[str, Values]) -> tuple[Floats, Floats, Conditions]:
         """The bytes that each cell puts on the link, and its conditions."""
@@ -92,7 +97,7 @@ class Predictor:
         conditions, known = vars(network), np.isfinite(throughput_ips)
         latency = latency_s / self.latency_s(**conditions)
         period_s = self.batch_size / throughput_ips
-        link_s = formula.occupied_s(*self._on_link(conditions)) / self.filling
+        link_s = self._occupied_s(conditions)
         by_stage = self.stage_s >= link_s
         scaled = replace(
             self,

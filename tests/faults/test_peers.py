@@ -20,7 +20,7 @@ from pareto.hosts.parcels import Parcel
 from pareto.models.prepare import Prepared
 from pareto.partitions import allocator
 from pareto.protocol import jsonlines
-from pareto.protocol.messages import Connect, Loaded, LoadModel, handlers
+from pareto.protocol.messages import Connect, LoadModel, handlers
 from pareto.remote.backends import wire
 from pareto.remote.backends.registry import parse
 from pareto.remote.worker import device
@@ -127,7 +127,7 @@ class Pair(StandIn):
     def _worker(self) -> Any:
         worker = Worker(device.named("cpu"))
 
-        def load(request: LoadModel) -> Loaded:
+        def load(request: LoadModel) -> str:
             with _tracing:  # torch traces one graph at a time in a process
                 return worker.load(request)
 
