@@ -20,7 +20,7 @@ LAYERS = {
     "pareto.basics": 707,
     "pareto.partitions": 5_152,
     "pareto.remote": 11_605,
-    "pareto.hosts": 6_071,
+    "pareto.hosts": 6_077,
     "pareto.analysis.schema": 291,
     "pareto.sweep": 2_631,
     "pareto.analysis": 14_709,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import shlex
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -85,10 +86,15 @@ def of_engines(device: str) -> bytes:
     return wanted if device == "cpu" else re.sub(rb"(?m)^onnxruntime==", b"onnxruntime-gpu==", wanted)
 
 
+_PARSING = threading.Lock()
+"""Hosts are looked at in threads, and Python 3.11 fails where two parse a literal at once (CPython's issue 106905)."""
+
+
 def requirements(text: str) -> list[Requirement]:
     """The requirements in the text of a file for pip."""
     lines = (line.partition("#")[0].strip() for line in text.splitlines())
-    return [Requirement(line) for line in lines if line]
+    with _PARSING:
+        return [Requirement(line) for line in lines if line]
 
 
 def _pinned(case: Case) -> dict[str, str]:

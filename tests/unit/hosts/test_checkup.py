@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -253,3 +256,19 @@ def between(*sides: Side, **changed: Any) -> list[Finding]:
     case = Case(MIDDLE, sides, checkup_facts.pi(interfaces=CARDS, routes=WAYS, **changed), "lab.yaml")
     of_links = ("data link", "route", "listening")
     return [one for one in checkup.findings(case, shaped=True) if one.what in of_links]
+
+
+def test_threads_parse_requirements_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each waits for the other within its parsing: together they would both go on."""
+    both = threading.Barrier(2)
+
+    def parsed(line: str) -> str:
+        with suppress(threading.BrokenBarrierError):
+            both.wait(0.1)
+            return "beside another"
+        return "alone"
+
+    monkeypatch.setattr(finding, "Requirement", parsed)
+    with ThreadPoolExecutor(2) as threads:
+        said = list(threads.map(finding.requirements, ["numpy", "torch"]))
+    assert said == [["alone"], ["alone"]]
