@@ -17,7 +17,7 @@ from tests import REPOSITORY
 
 LAYERS = {
     "pareto.protocol": 1_517,
-    "pareto.basics": 707,
+    "pareto.basics": 709,
     "pareto.partitions": 5_152,
     "pareto.remote": 11_605,
     "pareto.hosts": 6_077,

@@ -189,17 +189,19 @@ def replace(folder: Path, name: str, content: bytes, *, durable: bool = True) ->
 
 
 def append(path: Path, content: bytes, *, new: bool = False) -> None:
-    """Append all of it, on disk; where there is no room for all, nothing. Raises StoreError."""
+    """Append all of it, on disk; nothing where there is no room for all. An interrupt leaves what is written whole, as
+    others may have read it. Raises StoreError."""
     flags = os.O_WRONLY | os.O_APPEND | (os.O_CREAT | os.O_EXCL if new else 0)
     with written(path), os.fdopen(descriptor(path, flags), "ab", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
+        rest = memoryview(content)
         try:
-            rest = memoryview(content)
             while rest:
                 rest = rest[file.write(rest) :]
             os.fsync(file.fileno())
-        except BaseException:
-            file.truncate(size)
+        except BaseException as error:
+            if rest or isinstance(error, OSError):
+                file.truncate(size)
             raise
 
 

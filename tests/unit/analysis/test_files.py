@@ -7,6 +7,7 @@ import os
 import re
 import socket
 from pathlib import Path
+from unittest.mock import Mock
 
 import pandas as pd
 import pytest
@@ -170,6 +171,21 @@ def test_what_is_long_is_cut_or_refused(tmp_path: Path) -> None:
     assert "larger" in refusal(StoreError, files.read, tmp_path, "file", most_bytes=4)
     os.truncate(path, 1 << 40)
     assert "larger" in refusal(StoreError, files.read, tmp_path, "file")
+
+
+@pytest.mark.parametrize(
+    ("fault", "left"), [(KeyboardInterrupt, "a\nb\n"), (OSError(28, "No space left"), "a\n")]
+)
+def test_what_is_appended_whole_stays(
+    fault: BaseException, left: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever watched the file has seen it: an interrupt takes nothing back, a full disk does."""
+    path = tmp_path / "trials.csv"
+    files.append(path, b"a\n", new=True)
+    monkeypatch.setattr(os, "fsync", Mock(side_effect=fault))
+    with pytest.raises((KeyboardInterrupt, StoreError)):
+        files.append(path, b"b\n")
+    assert path.read_text() == left
 
 
 @pytest.mark.parametrize("first", ["=", "+", "-", "@", "\t", "\r", "\N{FULLWIDTH EQUALS SIGN}"])
