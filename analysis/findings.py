@@ -18,7 +18,7 @@ from pareto.analysis.comparing.paired import COLUMNS, paired
 from pareto.analysis.comparing.sentences import rates, sides, start_up, verdicts
 from pareto.analysis.costs import allocators, overhead, tail_sentences, tails
 from pareto.analysis.figures.look import UNCERTAINTIES, USUAL, WIDTHS_IN, Look
-from pareto.analysis.fronts import answer, crossing, energy, load, quality
+from pareto.analysis.fronts import answer, energy, load, quality
 from pareto.analysis.fronts.cells import with_struck
 from pareto.analysis.fronts.front import fronts
 from pareto.analysis.fronts.objectives import DEFAULT, chosen
@@ -189,7 +189,7 @@ def find(
             why = f" ({each.needs})" if each.needs else ""
             raise UserError(f"--objectives {each.name}: no point of these runs has it{why}: choose others")
     step("comparing backends")
-    rivals, front = competing(trials), with_struck(crossing.with_crossing(rows, trials), trials, known.struck)
+    rivals, front = competing(trials), with_struck(energy.with_crossing(rows, trials), trials, known.struck)
     backends, drifts = paired(rivals), stability.drifts(rivals)
     step("finding where to cut, and from what link speed on elsewhere")
     # In the order of every table.
@@ -250,7 +250,7 @@ def find(
             *known.notes,
             *remarks,
             *energy.sentences(stages, manifests),
-            *([crossing.UNKNOWN] if crossing.lacks(front) else ()),
+            *([energy.UNKNOWN] if energy.lacks_crossing(front) else ()),
             *tail_sentences(slowest),
             *allocators(trials, manifests),
             *sentences(trials),

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import copy
 import functools
-import hashlib
 import operator
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -19,8 +18,9 @@ import torch
 from torch import Tensor, nn
 
 from pareto.protocol.constants import DTYPES, MAX_TENSORS
-from pareto.protocol.errors import UserError, blaming, place, said
+from pareto.protocol.errors import UserError, blaming
 from pareto.protocol.own import Own, in_rows
+from pareto.protocol.own import module_of as own_module
 
 from .entry import Entry
 from .inputs import IMAGENET_MEAN, IMAGENET_STD, Images
@@ -126,15 +126,8 @@ def _declared(builder: Any) -> dict[str, Any] | None:
 
 def maker(own: Own, what: str = "model") -> Callable[..., Any]:
     """The function or class in a user's file. what: it makes, for messages. Raises UserError."""
-    module = module_of(Path(own.file), what)
-    made: Callable[..., Any] | None = getattr(module, own.attribute, None)
-    if not callable(made):
-        callables = {key: value for key, value in vars(module).items() if callable(value)}
-        has = [key for key, value in callables.items() if getattr(value, "__module__", "") == module.__name__]
-        raise UserError(
-            f"{own.file} has no function or class {own.attribute!r}: it has {', '.join(has) or 'none'}"
-        )
-    return made
+    with _as_it_was():
+        return own.maker(what)
 
 
 def _built(own: Own, builder: Callable[[], Any]) -> nn.Module:
@@ -189,7 +182,7 @@ def _trained(own: Own, pretrained: Callable[[], Any]) -> Mapping[str, Tensor]:
 def _inputs(file: Path, make: Callable[[int, int], Any], batch_size: int, seed: int) -> dict[str, Tensor]:
     """The tensors that a user's function makes, contiguous on the CPU: by name, or numbered. Raises UserError."""
     given = f"inputs({batch_size}, {seed})"
-    with blaming(file, f"{given} fails"), settings_kept(), torch.random.fork_rng(devices=[]):
+    with blaming(file, f"{given} fails"), _as_it_was():
         torch.manual_seed(seed)
         made = make(batch_size, seed)
     if not isinstance(made, Mapping):
@@ -208,25 +201,14 @@ def _inputs(file: Path, make: Callable[[int, int], Any], batch_size: int, seed: 
     return {name: tensor.detach().cpu().contiguous() for name, tensor in made.items()}
 
 
-def module_of(file: Path, what: str = "model") -> ModuleType:
-    """The module of a user's file; the same text runs once. No bytecode is left beside the file. what: it has, for
-    messages. Raises UserError."""
-    try:
-        text = file.read_bytes()
-    except OSError as error:
-        raise UserError(f"cannot read the {what} file {file}: {error.strerror}") from error
-    name = f"_pareto_model_{hashlib.sha256(bytes(file) + text).hexdigest()}"
-    if name in sys.modules:
-        return sys.modules[name]
-    module = ModuleType(name)
-    module.__file__ = str(file)
-    sys.modules[name] = module  # dataclasses and pickle look for the module of a class there
-    try:
-        with settings_kept(), torch.random.fork_rng(devices=[]):
-            exec(compile(text, str(file), "exec", dont_inherit=True), vars(module))  # noqa: S102
-    except BaseException as error:
-        del sys.modules[name]
-        if not isinstance(error, (Exception, SystemExit)):
-            raise
-        raise UserError(f"{place(file, error)}: {said(error)}") from error
-    return module
+def module_of(file: Path) -> ModuleType:
+    """The module of a user's file; see `own.module_of`. Raises UserError."""
+    with _as_it_was():
+        return own_module(file, "model")
+
+
+@contextmanager
+def _as_it_was() -> Iterator[None]:
+    """A context for a user's code, which may change torch's settings and seed."""
+    with settings_kept(), torch.random.fork_rng(devices=[]):
+        yield

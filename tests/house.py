@@ -26,7 +26,7 @@ LAYERS = {
     "pareto.analysis": 14_709,
     "pareto.models": 1_357,
     "pareto.trial": 2_603,
-    "pareto.testing": 456,
+    "pareto.testing": 455,
     "pareto.predict": 1_524,
     "pareto.simulated": 815,
     "pareto.driver": 2_571,

@@ -16,6 +16,7 @@ from pareto.analysis.figures.layout import MOST_LABELS, On, entry
 from pareto.analysis.figures.look import FILLS, STATE_WORDS, evenly, states
 from pareto.analysis.figures.style import FIGURES, NEUTRAL, Scheme, Series, faded
 from pareto.analysis.fronts import energy, quality
+from pareto.analysis.fronts.cells import STRUCK_BOUNDS
 from pareto.analysis.fronts.indicators import staircase
 from pareto.analysis.naming import IN_WORDS, cell_name, point_label, some, subject
 from pareto.analysis.runs.points import BUT_CODEC, CONDITION, NONE, cuts, each_once, undivided
@@ -31,8 +32,6 @@ _ENDS = {
 _SIDES = {"latency_s": ("x", "left", "right"), "throughput_ips": ("y", "bottom", "top")}
 """The columns of a figure and of the ends of its bar, as they are drawn."""
 _GREY = Series("", "0.3", "o")
-_BOUNDS = ["least_latency_s", "most_throughput_ips"]
-"""The bounds of a point that a search struck off without a trial."""
 _DATA = [
     *(*POINT, *FIGURES, "loaded_latency_s", *_ENDS["latency_s"], *_ENDS["throughput_ips"]),
     *("on_backend_front", "on_fronts_of", "on_front", "probability", "ties"),
@@ -90,7 +89,7 @@ def front(on: On, rows: pd.DataFrame, scheme: Scheme, attainment: pd.DataFrame |
         title = f"Latency and throughput: {subject(rows.iloc[0])}"
         words = ["Latency against throughput of every partition point: up and left is better"]
     words += _marks(rows, placed, scheme, is_plane=is_plane)
-    data = rows[[*_DATA, *(column for column in ("settled", *_BOUNDS) if column in rows)]]
+    data = rows[[*_DATA, *(column for column in ("settled", *STRUCK_BOUNDS) if column in rows)]]
     return Told(title, words, data, rows, scheme.testbed, labels)
 
 
@@ -169,7 +168,7 @@ def _plane(
     for state in ("unsure", "dominated"):
         if state in set(rows["state"]):
             entry(axes, STATE_WORDS[state], **_look(_GREY, state, marker_pt))
-    struck = rows.reindex(columns=_BOUNDS).astype(float).dropna().drop_duplicates()
+    struck = rows.reindex(columns=list(STRUCK_BOUNDS)).astype(float).dropna().drop_duplicates()
     if len(struck):
         look = {"marker": "|", "markersize": 5, "color": "0.5", "linestyle": "", "zorder": 1.5}
         look["label"] = "bound of one struck off"

@@ -27,7 +27,7 @@ def check(
     except ValueError as error:
         raise UserError(str(error)) from None
     if own := registry.OWN.own(backend):
-        registry.digest(own)  # it can be read
+        own.digest()  # it can be read
     wrong = 0
     for words, each in CHECKS.items():
         began = time.monotonic()

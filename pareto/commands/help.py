@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from pareto import COMMAND, DATA, RESULTS
+from pareto.analysis.fronts import objectives
 from pareto.protocol.errors import UserError
 from pareto.sweep.options import ALL, GROUPS, OPTIONS
 from pareto.sweep.options import RESULTS as OF_RESULTS
@@ -217,12 +218,9 @@ def runs(incomplete: str) -> list[str]:
     return [prefix + name for name in names if (prefix + name).startswith(incomplete)]
 
 
-DEFAULT_OBJECTIVES = "latency,throughput"
-OBJECTIVES = option(
-    DEFAULT_OBJECTIVES,
-    "Objectives, with commas: latency, throughput, p95, energy, payload, wire, accuracy, edge-memory, edge-time.",
-    kind="NAME,...",
-)
+DEFAULT_OBJECTIVES = ",".join(objectives.DEFAULT)
+NAMED = f"Objectives, with commas: {', '.join(objectives.OBJECTIVES)}."
+OBJECTIVES = option(DEFAULT_OBJECTIVES, NAMED, kind="NAME,...")
 WHERE = option("", 'Only points that satisfy this: "latency_s < 0.5 and edge_s < 50ms".', kind="CONDITION")
 Which = Literal["auto", "all", "none"]
 WHICH = "Which figures: the usual kinds (auto; not of single conditions if these are many), all, or none."

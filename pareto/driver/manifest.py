@@ -68,7 +68,7 @@ def new_manifest(sweep: Sweep, models: Records, networks: Networks) -> dict[str,
 
 def _sources(sweep: Sweep) -> dict[str, str]:
     """By name, the digest of each of the user's own backends."""
-    return {each.name: registry.digest(each) for each in sweep.own_backends}
+    return {each.name: each.digest() for each in sweep.own_backends}
 
 
 def session_begin(bed: Testbed, testbed_name: str) -> dict[str, Any]:

@@ -1,17 +1,21 @@
 """The door for a user's own code: a class or function in a Python file, `path/to/file.py:Name`, or what an installed
-package offers by an entry point. A further kind is one more `Kind`; `partitions.user_file.maker` runs the file."""
+package offers by an entry point. A further kind is one more `Kind`."""
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import re
+import sys
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import NamedTuple
+from types import ModuleType
+from typing import Any, NamedTuple
 
-from pareto.protocol.errors import UserError, blaming
+from pareto.protocol.errors import UserError, blaming, place, said
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,27 @@ class Own:
     ) -> AbstractContextManager[None]:
         """A context for its code: everything that it raises is one line of this kind, with the place in the file."""
         return blaming(Path(self.file), f"{self.attribute}{what} fails", passing, kind=kind, shown=self.typed)
+
+    def maker(self, what: str) -> Callable[..., Any]:
+        """The class or function in the file, which this runs. what: it makes, for messages. Raises UserError."""
+        module = module_of(Path(self.file), what, self.typed)
+        made: Callable[..., Any] | None = getattr(module, self.attribute, None)
+        if not callable(made):
+            callables = {key: value for key, value in vars(module).items() if callable(value)}
+            has = [
+                key for key, value in callables.items() if getattr(value, "__module__", "") == module.__name__
+            ]
+            there = f"it has {', '.join(has) or 'none'}"
+            raise UserError(f"{self.typed} has no function or class {self.attribute!r}: {there}")
+        return made
+
+    def digest(self) -> str:
+        """The SHA-256 of the file. Raises UserError."""
+        return hashlib.sha256(_text(Path(self.file))).hexdigest()
+
+    def shipped(self, ship: Callable[[Path, str], str]) -> Own:
+        """The same on a host. ship: puts a file there under a name, and returns its path. Raises UserError."""
+        return replace(self, file=ship(Path(self.file), f"{self.digest()}.py"))
 
 
 class Kind(NamedTuple):
@@ -71,6 +96,33 @@ class Kind(NamedTuple):
     def offered(self) -> dict[str, EntryPoint]:
         """The entry points of packages, by name."""
         return offered(self.group)
+
+
+def module_of(file: Path, what: str, shown: str = "") -> ModuleType:
+    """The module of a user's file; the same text runs once. No bytecode is left beside the file. what: it has, for
+    messages. shown: the file as they name it. Raises UserError."""
+    text = _text(file, f"{what} ")
+    name = f"_pareto_own_{hashlib.sha256(bytes(file) + text).hexdigest()}"
+    if name in sys.modules:
+        return sys.modules[name]
+    module = ModuleType(name)
+    module.__file__ = str(file)
+    sys.modules[name] = module  # dataclasses and pickle look for the module of a class there
+    try:
+        exec(compile(text, str(file), "exec", dont_inherit=True), vars(module))  # noqa: S102
+    except BaseException as error:
+        del sys.modules[name]
+        if not isinstance(error, (Exception, SystemExit)):
+            raise
+        raise UserError(f"{place(file, error, shown)}: {said(error)}") from error
+    return module
+
+
+def _text(file: Path, what: str = "") -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise UserError(f"cannot read the {what}file {file}: {error.strerror}") from error
 
 
 def in_rows(file: str, attribute: str) -> str:

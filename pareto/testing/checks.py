@@ -13,7 +13,7 @@ import torch
 
 from pareto.protocol.constants import DTYPES
 from pareto.protocol.errors import BackendError
-from pareto.remote.backends.base import Tensors, layout
+from pareto.remote.backends.base import Tensors, identical, layout
 from pareto.remote.worker import host
 from pareto.testing.ends import INTERFACE, TOOK_S, Fault, Pair
 
@@ -41,9 +41,8 @@ def same(got: Tensors, sent: Tensors, what: str) -> None:
     """Raises Fault unless what came is what was sent, bit for bit."""
     if layout(got) != layout(sent):
         raise Fault(f"{what}: {layout(sent)} comes back as {layout(got)}")
-    for one, other in zip(got, sent, strict=True):
-        if not torch.equal(one.reshape(-1).view(torch.uint8), other.reshape(-1).view(torch.uint8)):
-            raise Fault(f"{what}: other bytes come back")
+    if not identical(got, sent):
+        raise Fault(f"{what}: other bytes come back")
 
 
 def refused(call: Callable[[], object], what: str) -> str:

@@ -9,9 +9,6 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from hashlib import sha256
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -22,7 +19,6 @@ from pareto.hosts.testbed import Testbed
 from pareto.protocol import host_messages
 from pareto.protocol.jsonlines import plain
 from pareto.protocol.messages import Facts, R, Request, Window
-from pareto.protocol.own import Own
 from pareto.remote.worker.sensors.throttled import NOW, SINCE_BOOT, SPOILING, throttled_words
 from pareto.trial.result import HostReport
 
@@ -68,7 +64,8 @@ class Devices:
         count = Counter(gpus.values())
         self._sharing = frozenset(role for role, gpu in gpus.items() if gpu is not None and count[gpu] > 1)
         for role, worker in workers.items():
-            meter = self._with_meter(role)
+            remote = self._testbed.remotes[role]
+            meter = remote.host.meter and remote.host.meter.shipped(remote.ship)
             watch = host_messages.BeginSampling(worker.pid, self._interval_s, gpus.get(role), meter)
             sensors = self._sessions[role].ask(watch, START_TIMEOUT_S)
             named = sensors.by_field.items()
@@ -78,14 +75,6 @@ class Devices:
                 enough_s = (_LEAST_INSIDE + 1) * self._interval_s  # one may be late
                 needed_s = [self.least_window_s, enough_s, _SPARE * sensors.least_window_s]
                 self.least_window_s = max(each for each in needed_s if each <= max(_MOST_S, enough_s))
-
-    def _with_meter(self, role: str) -> Own | None:
-        """The user's own meter of a host, whose file is there then."""
-        remote = self._testbed.remotes[role]
-        if (meter := remote.host.meter) is None:
-            return None
-        code = Path(meter.file).read_bytes()
-        return replace(meter, file=remote.ship(code, f"{sha256(code).hexdigest()}.py"))
 
     def close(self) -> None:
         self._sessions.close()

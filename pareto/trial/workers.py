@@ -7,7 +7,6 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pareto.hosts.host import SERVER, TcpSettings, TestbedError
@@ -121,9 +120,8 @@ class Workers(AnyWorkers):
                 has = f"the {role} has {facts.allocator}"
                 raise TestbedError(f"--allocator {wanted}: {has}: does its C library have mallopt?")
         self._devices.start(self._facts)
-        files = [(each, Path(each.file), f"{registry.digest(each)}.py") for each in self._own_backends]
         self._own = {
-            role: [replace(each, file=remote.ship(path, name)) for each, path, name in files]
+            role: [each.shipped(remote.ship) for each in self._own_backends]
             for role, remote in self._testbed.remotes.items()
         }
         by = list(self._backends), self._keys

@@ -249,6 +249,14 @@ def layout(tensors: Sequence[Tensor]) -> Layout:
     return tuple([(dtype_name(tensor.dtype), tuple(tensor.shape)) for tensor in tensors])
 
 
+def identical(tensors: Tensors, others: Tensors) -> bool:
+    """Whether these are the same tensors bit for bit: a NaN is itself, and -0 is not 0."""
+    return layout(tensors) == layout(others) and all(
+        torch.equal(one.reshape(-1).view(torch.uint8), two.reshape(-1).view(torch.uint8))
+        for one, two in zip(tensors, others, strict=True)
+    )
+
+
 @functools.cache
 def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")

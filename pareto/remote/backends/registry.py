@@ -10,12 +10,9 @@ with it.
 from __future__ import annotations
 
 import re
-from hashlib import sha256
-from pathlib import Path
 from typing import NamedTuple
 
-from pareto.protocol.errors import UserError
-from pareto.protocol.own import Kind, Own
+from pareto.protocol.own import Kind
 
 SEPARATOR = ":"
 MOST_CONNECTIONS = 64
@@ -78,14 +75,6 @@ def is_known(text: str) -> bool:
     """Whether a backend is one of these, a package's, or in a file that the text names; an own one's name is not."""
     name = text.partition(SEPARATOR)[0]
     return name in BACKENDS or name in OWN.offered() or OWN.own(text) is not None
-
-
-def digest(backend: Own) -> str:
-    """The SHA-256 of a user's own backend. Raises UserError."""
-    try:
-        return sha256(Path(backend.file).read_bytes()).hexdigest()
-    except OSError as error:
-        raise UserError(f"--backend {backend.file}: {error.strerror}") from None
 
 
 def entry(name: str) -> Entry | None:

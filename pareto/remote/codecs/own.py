@@ -23,7 +23,7 @@ from pareto.protocol import messages
 from pareto.protocol.errors import BackendError, UserError, one_line
 from pareto.protocol.own import Own
 from pareto.remote.backends import wire
-from pareto.remote.backends.base import BYTES, Layout, Tensors, layout
+from pareto.remote.backends.base import BYTES, Layout, Tensors, identical, layout
 from pareto.remote.codecs.base import check, in_words, nbytes
 from pareto.remote.codecs.registry import OWN, Codec
 
@@ -84,7 +84,7 @@ class OwnStep:
         made = self._run("encode", given)
         is_first = self._is_new and of not in self.known
         if self._is_new:
-            if not _same(given, tensors):
+            if not identical(given, tensors):
                 raise self._fault("encode", "changes the tensors that it is given: change a copy")
             self.known.setdefault(of, self._noted(of, made))
         self._check_made(made, self.encoded(of))
@@ -130,11 +130,11 @@ class OwnStep:
         kept = _copied(made)
         first = _copied(self.decode(_copied(made), of))
         again = self._run("encode", _copied(tensors))
-        if not _same(again, kept):
+        if not identical(again, kept):
             raise self._fault("encode", "makes something else of the same payload the second time")
-        if not _same(made, kept):
+        if not identical(made, kept):
             raise self._fault("encode", "writes to the tensors that it made before: make new ones")
-        if not _same(self.decode(again, of), first):
+        if not identical(self.decode(again, of), first):
             raise self._fault("decode", "makes something else of the same tensors the second time")
 
     def _run(self, method: str, tensors: Tensors) -> Tensors:
@@ -158,13 +158,6 @@ class OwnStep:
 
 def _copied(tensors: Tensors) -> Tensors:
     return tuple(tensor.clone() for tensor in tensors)
-
-
-def _same(tensors: Tensors, others: Tensors) -> bool:
-    return layout(tensors) == layout(others) and all(
-        torch.equal(one.reshape(-1).view(torch.uint8), two.reshape(-1).view(torch.uint8))
-        for one, two in zip(tensors, others, strict=True)
-    )
 
 
 def factory(own: Own) -> Callable[..., Any]:

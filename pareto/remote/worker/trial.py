@@ -135,14 +135,15 @@ def run(
     connected = connections.to(request.peer)
     payload = compute(data.inputs[0])
     tolerance = data.tolerance(expected, by)
-    inputs, decode = data.inputs, None
-    encode = codec.encode if codec is not None and codec.names and not alone else None
+    inputs, decode, encode = data.inputs, None, None
+    sends_files = bool(data.files) and codec is not None and codec.file
     if data.files:
         assert camera is not None  # noqa: S101
-        inputs, sends_files = data.files, codec is not None and codec.file
+        inputs = data.files
         decode = None if sends_files else functools.partial(camera.read, images=data.batch_size)
-        encode = _as_it_is if sends_files else encode
-    if encode is None and not alone and (data.files or (codec is not None and codec.back)):
+    if not alone and codec is not None and codec.names and not sends_files:
+        encode = codec.encode
+    elif not alone and (data.files or (codec is not None and codec.back)):
         encode = _as_it_is
     payload_bytes = 0 if alone else nbytes(payload)
     if encode is not None:

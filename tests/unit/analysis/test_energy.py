@@ -11,7 +11,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.analysis.findings import Options, find
-from pareto.analysis.fronts import crossing, energy
+from pareto.analysis.fronts import energy
 from pareto.analysis.fronts.energy import counted, note, with_middle
 from pareto.analysis.fronts.front import COLUMNS, front
 from pareto.analysis.fronts.objectives import DEFAULT, OBJECTIVES, chosen
@@ -200,10 +200,10 @@ def found_by(folder: Path, rows: list[dict[str, Any]]) -> pd.DataFrame:
 
 def test_what_a_byte_costs_the_edge_beyond_its_stage(tmp_path: Path) -> None:
     rows = found_by(tmp_path, crossing_energy(trials(rounds=6, batch_size=4)))
-    assert rows.loc[str(LAST), crossing.COLUMNS].isna().all(), "nothing crosses"
+    assert rows.loc[str(LAST), energy.CROSSING].isna().all(), "nothing crosses"
     crosses = rows.drop(index=str(LAST))
     expected = crosses["backend"].astype("str").map(PER_BYTE_J)
-    for column in crossing.COLUMNS:
+    for column in energy.CROSSING:
         np.testing.assert_allclose(crosses[column], expected, rtol=1e-6)
 
 
@@ -217,8 +217,8 @@ def test_what_a_byte_costs_by_few_rounds_or_after_a_codec(tmp_path: Path) -> Non
     rows = found_by(tmp_path, plain + kept)
     for codec, times in (("none", 1), ("half", 2)):
         own = rows[rows["codec"].eq(codec) & rows["payload_bytes"].gt(0)]
-        np.testing.assert_allclose(own[crossing.COLUMNS[0]], times * PER_BYTE_J["tcp"], rtol=1e-6)
-        assert own[crossing.COLUMNS[1:]].isna().all(axis=None)
+        np.testing.assert_allclose(own[energy.CROSSING[0]], times * PER_BYTE_J["tcp"], rtol=1e-6)
+        assert own[energy.CROSSING[1:]].isna().all(axis=None)
 
 
 @pytest.mark.parametrize("lacking", ["idle power", "a point", "a round", "trust", "a sensor"])
@@ -238,7 +238,7 @@ def test_what_a_byte_costs_is_known_or_said_why_not(
     if lacking == "trust":
         rows = [row | {"status": "invalid"} if row in alone else row for row in rows]
     found = find([write(tmp_path, rows)])
-    assert found.front[crossing.COLUMNS].isna().all(axis=None)
+    assert found.front[energy.CROSSING].isna().all(axis=None)
     assert [each for each in found.notes if "crosses" in each] == snapshot
 
 

@@ -42,7 +42,7 @@ def told(folder: Path, seconds: float, joules: float) -> None:
 
 
 def test_its_joules_are_counted_from_the_first_reading_on(plug: Own, tmp_path: Path) -> None:
-    """What its power has made since the last one is added."""
+    """To them comes the energy that its power has made since the last one."""
     meter = own_meter.meter(plug)
     assert (meter.name, meter.least_window_s, meter.leaves_out) == ("shelly.Plug", 3.0, "nothing")
     assert meter.sample(100.0).energy_j == 0.0
@@ -79,7 +79,7 @@ BAD = {
     "class Plug:\n  def read(self): raise TimeoutError('no answer')": "no answer",
     "class Plug:\n  def read(self): return 5": "Plug.read() fails",
     "class Socket: ...": "Plug",
-    "def Plug(:": "Plug",
+    "def Plug(:": "SyntaxError",
     "import threading\nclass Plug:\n  def read(self): threading.Event().wait(60)": "takes longer than",
 }
 

@@ -7,7 +7,6 @@ how long it must be read (`least_window_s`) and what it does not see (`leaves_ou
 from __future__ import annotations
 
 import math
-import runpy
 import sys
 import threading
 import time
@@ -27,8 +26,9 @@ LEAST_WINDOW_S = 2.0
 
 def meter(own: Own) -> Meter:
     """The meter that a user's file makes. Raises UserError for one that cannot be made, or read in time."""
+    make = own.maker("meter")
     with own.guarded("()"):
-        made = runpy.run_path(own.file)[own.attribute]()
+        made = make()
         least_s, out = float(getattr(made, "least_window_s", LEAST_WINDOW_S)), getattr(made, "leaves_out", "")
     reader = Reader(made, own)
     if not reader.is_read.wait(FIRST_S):
