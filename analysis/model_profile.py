@@ -31,7 +31,7 @@ FACTS = "profile.json"
 WHOLE = "whole"
 """The name in the row of all units run as one stage."""
 TIMES = ["median_s", "low_s", "high_s", "least_s"]
-OF_WHOLE = ["outside_s", "after_pause_s", "energy_j"]
+OF_WHOLE = ["outside_s", "after_pause_s"]
 OF_UNITS = ["flops", "parameters", "parameter_bytes", "activation_bytes"]
 _NEEDED = {
     PROFILE: [],
@@ -53,7 +53,8 @@ _SHAPE: dict[str, Any] = {
 class UnitTimes:
     """The seconds of a batch on one device, of each unit: columns of `profile.csv` (`analysis.schema.PROFILE`).
 
-    whole_s: `TIMES` of all units run as one stage without marks. peak_bytes: empty where it is not known.
+    whole_s: `TIMES` of all units run as one stage without marks. peak_bytes: empty where it is not known; as
+    units_energy_j, in J a run of each by itself.
     """
 
     role: str
@@ -69,6 +70,7 @@ class UnitTimes:
     outside_s: float = 0.0
     peak_bytes: Floats = field(default_factory=lambda: np.empty(0))
     energy_j: float = float("nan")
+    units_energy_j: Floats = field(default_factory=lambda: np.empty(0))
     after_pause_s: float = 0.0
 
     @property
@@ -194,13 +196,16 @@ class ModelProfile:
         work = {name: [getattr(self, name).sum(), *getattr(self, name)] for name in OF_UNITS}
         work |= {"unit_name": [WHOLE, *self.units], "payload_bytes": [np.nan, *self.payload_bytes[1:]]}
         for times in self.times:
-            peaks = times.peak_bytes if len(times.peak_bytes) else nothing
+            peaks, energies_j = (
+                of if len(of) else nothing for of in (times.peak_bytes, times.units_energy_j)
+            )
             wholes = zip(TIMES, times.whole_s, strict=True)
             yield {
                 **{**vars(times), "host": times.role, "unit": range(len(self.points)), **work},
                 **{name: [getattr(times, name), *nothing] for name in OF_WHOLE},
                 **{name: [whole, *getattr(times, name)] for name, whole in wholes},
                 "peak_bytes": [peaks.max(), *peaks],
+                "energy_j": [times.energy_j, *energies_j],
             }
 
 
@@ -265,10 +270,11 @@ def _facts(path: Path) -> dict[str, Any]:
 def _times(rows: pd.DataFrame) -> UnitTimes:
     whole, units = rows.iloc[0], rows.iloc[1:]
     known: dict[str, Any] = {name: int(whole[name]) for name in ("batch_size", "threads")}
-    known |= {name: float(whole[name]) for name in ("cpu", *OF_WHOLE)}
-    known |= {name: units[name].to_numpy(dtype=np.float64) for name in (*TIMES, "peak_bytes")}
-    if np.isnan(known["peak_bytes"]).all():
-        del known["peak_bytes"]
+    known |= {name: float(whole[name]) for name in ("cpu", "energy_j", *OF_WHOLE)}
+    known |= {name: units[name].to_numpy(dtype=np.float64) for name in TIMES}
+    for name, column in (("peak_bytes", "peak_bytes"), ("units_energy_j", "energy_j")):
+        if units[column].notna().any():
+            known[name] = units[column].to_numpy(dtype=np.float64)
     whole_s = tuple(whole[TIMES].astype(float))
     return UnitTimes(str(whole["host"]), str(whole["device"]), **known, whole_s=whole_s)
 

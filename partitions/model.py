@@ -184,6 +184,13 @@ class ResidentStage:
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
 
+    def units(self) -> Iterator[Stage]:
+        """Yield each unit of the stage that is held, by itself, on the same tensors, until the next."""
+        for start in range(*self._span):
+            unit = self._outline.cut(start, start + 1, self._state)
+            yield unit
+            unit.to("meta")  # as in `marked`
+
     @contextmanager
     def marked(self, mark: Mark, *, units: bool) -> Iterator[Stage]:
         """The stage that is held once more, on the same tensors, with marks as `Outline.cut` sets them."""

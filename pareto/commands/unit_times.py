@@ -29,7 +29,7 @@ from pareto.hosts.connection import FAULTS
 from pareto.models.prepare import Prepared, canonical, recipe
 from pareto.partitions import model as partitioned
 from pareto.predict.model_profiles import Kept, folder_of, names, on_testbed
-from pareto.predict.model_times import STEADY_S
+from pareto.predict.model_times import STEADY_S, no_unit_energy
 from pareto.protocol.errors import UserError
 from pareto.simulated.unit_times import model_profile
 from pareto.simulated.workers import Simulation
@@ -123,6 +123,7 @@ def table(profile: ModelProfile, batch_size: int) -> Table:
     heads = ["", "unit", "MFLOP", "KiB\nmade"]
     for times in devices:
         heads += [f"{times.role}\nms", "\n±%", "GFLOP\n/s", "GB\n/s"]
+        heads += ["mJ"] if len(times.units_energy_j) else []
     made = console_table(heads, ">~" + ">" * (len(heads) - 2), padding=(0, 1, 0, 0), collapse_padding=True)
     flops, nbytes, moved = (
         np.append(each, each.sum())
@@ -139,6 +140,9 @@ def table(profile: ModelProfile, batch_size: int) -> Table:
             ]
             half = f"{50 * (high_s - low_s) / median_s:.0f}" if median_s else ""
             cells += [digits(1e3 * median_s), half, *(rates or ("", ""))]
+            if len(times.units_energy_j):
+                energy_j = times.units_energy_j[unit] if unit < last else times.energy_j
+                cells.append(digits(1e3 * energy_j) if np.isfinite(energy_j) else "")
         if unit == last:
             made.add_section()
             cells[0] = ""
@@ -185,6 +189,10 @@ def _of_device(profile: ModelProfile, times: UnitTimes) -> str:
         words.append(f"{times.peak_bytes.max() / 2**20:.0f} MiB at most")
     if np.isfinite(times.energy_j):
         words.append(f"{digits(times.energy_j)} J a run")
+        if len(times.units_energy_j) and times.energy_j > 0:
+            words[-1] += f", the units by themselves {times.units_energy_j.sum() / times.energy_j - 1:+.0%}"
+        elif "energy_unit_s" in facts and (why := no_unit_energy(facts, len(profile.units))):
+            words.append(f"no J a unit: {why}")
     elif isinstance(least_s := facts.get("energy_least_s"), float) and least_s > STEADY_S:
         words.append(f"no J: its meter must be read for {least_s:.3g} s")
     return ", ".join(words)

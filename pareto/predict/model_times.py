@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -25,7 +24,7 @@ from pareto.protocol.profile_messages import CodecRuns, TimeCodecs, TimeUnits, U
 from pareto.remote.backends.base import BYTES
 from pareto.remote.codecs import registry
 from pareto.sweep.sweep import Sweep
-from pareto.trial.devices import energy_per_image
+from pareto.trial.devices import energy_per_image, long_enough_s
 from pareto.trial.store import utc_now
 from pareto.trial.workers import Workers
 
@@ -33,6 +32,8 @@ MOST_S = 40.0
 """How long the units of a device are timed at most, at a batch size."""
 STEADY_S = 2.0
 """How long the whole runs without a pause where a sensor measures energy: some ten of its readings."""
+UNITS_S = 60.0
+"""How long units run by themselves at most, all together, for the energy of each."""
 LEAST_SHARE = 0.05
 """The quantile of a unit's times that a bound is made of."""
 BATCHES = 4
@@ -95,29 +96,42 @@ class Timing:
         roles, care = list(self.hosts), self.care
         for group in [roles] if at_once(self.bed, care) else [[role] for role in roles]:
             self.show(f"{name} on the {' and the '.join(group)}, batch size {batch_size}")
-            # Sensors of this machine cannot tell the hosts of a local testbed apart.
-            own = {} if self.bed.is_local else {role: self.hosts[role] for role in group}
-            is_metered = {
-                role: "energy_j" in (of.get("sensors") or {})
-                and (of.get("energy_least_s") or 0.0) <= STEADY_S
-                for role, of in own.items()
-            }
             runs_s = care.runs, care.seconds, MOST_S
             requests = {
-                role: TimeUnits(batch_size, self._cpu(role), *runs_s, STEADY_S * is_metered.get(role, False))
+                role: TimeUnits(batch_size, self._cpu(role), *runs_s, *self._metered_s(role, units))
                 for role in group
             }
             reports = self.workers.unit_runs(name, requests)
-            series = self.workers.samples() if any(each.window for each in reports.values()) else {}
+            series = self.workers.samples() if any(each.steady for each in reports.values()) else {}
             for role, runs in reports.items():
                 if (count := len(runs.units_s[0])) != units:
                     raise TestbedError(f"{role} reports {count} units of {name}, which has {units}")
-                at = runs.window
-                energy_j = at and energy_per_image(series.get(role, {}), at, runs.window_runs)
+                read = series.get(role, {})
+                energy_j = [energy_per_image(read, steady.window, steady.runs) for steady in runs.steady]
                 yield unit_times(role, self.hosts[role], batch_size, self._cpu(role), runs, energy_j)
+
+    def _metered_s(self, role: str, units: int) -> tuple[float, float]:
+        """How long a host runs all units, and each by itself, without a pause for its energy; 0: it is not measured."""
+        of_host = self.hosts[role]
+        least_s = of_host.get("energy_least_s") or 0.0
+        # Sensors of this machine cannot tell the hosts of a local testbed apart.
+        if self.bed.is_local or "energy_j" not in (of_host.get("sensors") or {}) or least_s > STEADY_S:
+            return 0.0, 0.0
+        of_host["energy_unit_s"] = each_s = long_enough_s(least_s, self.sweep.sample or 0.0)
+        wanted = self.care is THOROUGH and not no_unit_energy(of_host, units)
+        return STEADY_S, each_s if wanted else 0.0
 
     def _cpu(self, role: str) -> float:
         return self.sweep.edge_cpu if role == EDGE else 1.0
+
+
+def no_unit_energy(of_host: Mapping[str, Any], units: int) -> str:
+    """Why no unit of a device has its energy; empty where each has."""
+    if str(of_host.get("device")) != "cpu":
+        return "its tensors would be copied to the GPU and back in each run"
+    each_s = of_host.get("energy_unit_s") or 0.0
+    told = f"{units} x {each_s:.2g} s, which its meter needs, are more than {UNITS_S:g} s"
+    return told if units * each_s > UNITS_S else ""
 
 
 def at_once(bed: Testbed, care: Care) -> bool:
@@ -163,9 +177,10 @@ def unit_times(
     batch_size: int,
     cpu: float,
     runs: UnitRuns,
-    energy_j: float | None = None,
+    energy_j: Sequence[float | None] = (),
 ) -> UnitTimes:
-    """The times of a device's units from its runs: medians with their intervals, and a low quantile.
+    """The times of a device's units from its runs: medians with their intervals, and a low quantile. energy_j: of a run
+    of the whole, then of each unit, where it was measured.
 
     Every run has some unit that was slow, so medians add up to less than a run takes: by 7 % on a busy machine. They
     and their intervals are made longer by one factor, so that they add up to the median run with marks.
@@ -176,6 +191,7 @@ def unit_times(
     low_s, high_s = intervals(units_s)
     (whole_low,), (whole_high,) = intervals(whole_s[None, :])
     least = np.quantile(sums_s, LEAST_SHARE)  # no wait that was taken off in one run too many is in it
+    whole_j, *units_j = np.array(energy_j or [None], dtype=np.float64)
     whole: Quartet = float(np.median(whole_s)), float(whole_low), float(whole_high), float(least)
     return UnitTimes(
         role=role,
@@ -190,7 +206,8 @@ def unit_times(
         whole_s=whole,
         outside_s=float(np.median(runs.outside_s)),
         peak_bytes=np.array(runs.peak_bytes or [], dtype=np.float64),
-        energy_j=math.nan if energy_j is None else energy_j,
+        energy_j=float(whole_j),
+        units_energy_j=np.array(units_j),
         after_pause_s=float(np.median(runs.paused_s) - np.median(whole_s)) if runs.paused_s else 0.0,
     )
 

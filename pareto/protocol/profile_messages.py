@@ -30,26 +30,36 @@ Trips = Annotated[int, Bounds(1, MOST_TRIPS)]
 
 
 @dataclass
+class Steady:
+    """Runs without a pause, for the energy of them."""
+
+    window: Window
+    runs: Positive
+
+
+@dataclass
 class UnitRuns:
     """The times of a stage's units, in seconds.
 
     units_s: of each run with marks, each unit. whole_s: of each run without, all of them. outside_s: what the same run
-    took besides. peak_bytes: memory in use, of each unit; None: not known. window: `window_runs` runs without a pause.
-    paused_s: of each run without marks after a pause, as if it had waited for the network.
+    took besides. peak_bytes: memory in use, of each unit; None: not known. steady: of the whole, then of each unit by
+    itself, where they were asked for. paused_s: of each run without marks after a pause, as if it had waited for the
+    network.
     """
 
     units_s: Annotated[list[Annotated[list[Seconds], Bounds(1, MAX_UNITS)]], Bounds(6, MAX_UNIT_RUNS)]
     whole_s: Annotated[list[Duration], Bounds(6, MAX_UNIT_RUNS)]
     outside_s: Annotated[list[Seconds], Bounds(1, MAX_UNIT_RUNS)]
     peak_bytes: list[Count] | None
-    window: Window | None
-    window_runs: Count
+    steady: Annotated[list[Steady], Bounds(0, 1 + MAX_UNITS)] = field(default_factory=list)
     paused_s: Annotated[list[Duration], Bounds(0, MAX_UNIT_RUNS)] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         units = {len(run) for run in self.units_s}
         if len(units) > 1 or (self.peak_bytes is not None and {len(self.peak_bytes)} != units):
             raise ValueError("its runs have different numbers of units")
+        if len(self.steady) > 1 and {len(self.steady) - 1} != units:
+            raise ValueError("it ran other units without a pause than it has")
 
 
 @dataclass
@@ -57,7 +67,8 @@ class TimeUnits(Request[UnitRuns], op="units"):
     """Hold the whole model, and time its units, in a batch of noise; the stage that was held is gone.
 
     cpu: this host's share of a core: below 1, units' times are processor time over it. runs, seconds: at least so many,
-    and so long; not over `most_s`. steady_s: how long to run without a pause afterwards, for the sensors.
+    and so long; not over `most_s`. steady_s, unit_s: how long to run all units, and each by itself, without a pause
+    afterwards, for the sensors.
     """
 
     batch_size: Positive
@@ -66,6 +77,7 @@ class TimeUnits(Request[UnitRuns], op="units"):
     seconds: Seconds
     most_s: Seconds
     steady_s: Seconds
+    unit_s: Seconds
 
 
 @dataclass

@@ -49,7 +49,7 @@ def model_profile(simulation: Simulation, name: str, sweep: Sweep) -> ModelProfi
         for batch_size in sweep.batch_sizes:
             factors = speed * noise.factors(draws, noise.request, (RUNS,))
             units_s = np.outer(factors, batch_size * usual_s)
-            runs = UnitRuns(units_s.tolist(), units_s.sum(axis=1).tolist(), [0.0], None, None, 0)
+            runs = UnitRuns(units_s.tolist(), units_s.sum(axis=1).tolist(), [0.0], None)
             times.append(unit_times(role, hosts[role], batch_size, share, runs))
             columns = list[tuple[Any, ...]]()
             for point, codec in used:

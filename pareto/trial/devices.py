@@ -72,9 +72,10 @@ class Devices:
             self._sensors[role] = {field: source for field, source in named if self._measures(role, field)}
             if "energy_j" in self._sensors[role]:
                 self._meters[role] = sensors
-                enough_s = (_LEAST_INSIDE + 1) * self._interval_s  # one may be late
-                needed_s = [self.least_window_s, enough_s, _SPARE * sensors.least_window_s]
-                self.least_window_s = max(each for each in needed_s if each <= max(_MOST_S, enough_s))
+                needed_s = long_enough_s(sensors.least_window_s, self._interval_s)
+                if needed_s > _MOST_S:
+                    needed_s = long_enough_s(0.0, self._interval_s)
+                self.least_window_s = max(self.least_window_s, needed_s)
 
     def close(self) -> None:
         self._sessions.close()
@@ -186,6 +187,11 @@ def _core_percent(series: Series, window: Window) -> float | None:
 def _held_back(series: Series, window: Window) -> float:
     """The share of a window in which a CPU quota held the host back."""
     return share(series, "throttled_s", window) or 0.0
+
+
+def long_enough_s(least_window_s: float, interval_s: float) -> float:
+    """The seconds for which a meter must be read at the least, whose samples are so far apart: one may be late."""
+    return max((_LEAST_INSIDE + 1) * interval_s, _SPARE * least_window_s)
 
 
 def energy_per_image(series: Series, window: Window, images: int) -> float | None:

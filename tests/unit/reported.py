@@ -142,5 +142,5 @@ CODEC_RUNS: dict[str, Any] = {
 }  # fmt: skip
 UNIT_RUNS: dict[str, Any] = {
     "units_s": [[0.001, 0.002]] * 6, "whole_s": [0.003] * 6, "outside_s": [0.0] * 6,
-    "peak_bytes": [1 << 20, 2 << 20], "window": None, "window_runs": 0,
+    "peak_bytes": [1 << 20, 2 << 20], "steady": [],
 }  # fmt: skip

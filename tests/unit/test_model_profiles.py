@@ -25,9 +25,9 @@ from pareto.partitions import registry
 from pareto.predict import backend_costs, model_profiles
 from pareto.predict.backend_costs import QUICK, THOROUGH
 from pareto.predict.model_profiles import ago, difference, estimate_s, folder_of, spares_s
-from pareto.predict.model_times import at_once, unit_times
+from pareto.predict.model_times import at_once, no_unit_energy, unit_times
 from pareto.protocol.errors import UserError
-from pareto.protocol.profile_messages import Roofline, TimeUnits, UnitRuns
+from pareto.protocol.profile_messages import Roofline, Steady, TimeUnits, UnitRuns
 from pareto.remote.link.probe import Reading
 from pareto.simulated.world import load
 from pareto.sweep.cell import Cell
@@ -89,8 +89,9 @@ class FakeWorkers:
         scale = 1e-3 if role == EDGE else 1e-4
         run = [scale * (number + 1) for number in range(self.units)]
         runs = [[seconds * (1 + 0.01 * k) for seconds in run] for k in range(-5, 6)]
-        window = (10.0, 12.0) if request.steady_s else None
-        return UnitRuns(runs, [sum(each) for each in runs], [1e-5] * 11, None, window, 20)
+        steady = [Steady((10.0, 12.0), 20)] if request.steady_s else []
+        steady += [Steady((10.0 + k, 11.0 + k), 10 + k) for k in range(self.units)] if request.unit_s else []
+        return UnitRuns(runs, [sum(each) for each in runs], [1e-5] * 11, None, steady)
 
     def samples(self) -> dict[str, Any]:
         times = [9.5 + 0.1 * number for number in range(30)]
@@ -173,12 +174,31 @@ def test_every_device_is_measured_at_every_batch_size(workers: FakeWorkers, meas
     assert (read.points, read.graph_digest) == (profile.points, profile.graph_digest)
 
 
+@pytest.mark.parametrize(
+    ("facts", "units", "why"),
+    [
+        ({"device": "cpu", "energy_unit_s": 0.8}, 75, ""),
+        ({"device": "cpu", "energy_unit_s": 0.8}, 76, "76 x 0.8 s"),
+        ({"device": "cuda:0", "energy_unit_s": 0.1}, 1, "copied"),
+    ],
+)
+def test_units_have_energy_where_a_meter_is_quick_enough(facts: dict[str, Any], units: int, why: str) -> None:
+    assert why in no_unit_energy(facts, units)
+    assert bool(why) == bool(no_unit_energy(facts, units))
+
+
 def test_energy_is_that_of_a_run_where_there_is_a_sensor(workers: FakeWorkers, measure: Measure) -> None:
     workers.hosts[EDGE]["sensors"] = {"energy_j": "powercap"}
     profile = measure(bed_of(remotes(), is_local=False))[0].profile
-    assert profile.of(EDGE, 1).energy_j == pytest.approx(5.0 * 2 / 20)
+    times = profile.of(EDGE, 1)
+    assert times.energy_j == pytest.approx(5.0 * 2 / 20)
+    reached = [5.0 / (10 + unit) if 11 + unit < 12.4 else np.nan for unit in range(UNITS)]
+    np.testing.assert_allclose(times.units_energy_j, reached, err_msg="none where samples end")
     assert np.isnan(profile.of(SERVER, 1).energy_j)
-    assert [request.steady_s > 0 for _, _, request in workers.requests] == [True, False]
+    assert [(request.steady_s, request.unit_s) for _, _, request in workers.requests] == [
+        (2.0, 0.8),
+        (0.0, 0.0),
+    ]
     workers.hosts[EDGE]["energy_least_s"] = 50.0
     slow = measure(bed_of(remotes(), is_local=False), fresh=True)[0].profile
     assert np.isnan(slow.of(EDGE, 1).energy_j)
@@ -379,17 +399,17 @@ def test_a_profile_spares_cells_beyond_the_likeliest_until_rounds_would_tell() -
 
 def test_units_add_up_to_the_median_run_and_quantiles_are_over_runs() -> None:
     units_s = [[1.0 + (number % 3 == unit) for unit in range(3)] for number in range(12)]
-    times = unit_times(EDGE, {}, 1, 1.0, UnitRuns(units_s, [4.0] * 12, [0.0] * 12, None, None, 0))
+    times = unit_times(EDGE, {}, 1, 1.0, UnitRuns(units_s, [4.0] * 12, [0.0] * 12, None))
     assert times.median_s.tolist() == pytest.approx([4 / 3] * 3), "each is slow in a third of the runs"
     assert (times.difference, times.least_s.tolist()) == (pytest.approx(0), [1.0] * 3)
-    nothing = UnitRuns([[0.0, 0.0]] * 6, [1e-9] * 6, [0.0] * 6, None, None, 0)
+    nothing = UnitRuns([[0.0, 0.0]] * 6, [1e-9] * 6, [0.0] * 6, None)
     assert unit_times(EDGE, {}, 1, 1.0, nothing).median_s.tolist() == [0.0, 0.0]
     units_s = [[1.0 + number, 10.0] for number in range(21)]
-    times = unit_times(EDGE, {}, 1, 1.0, UnitRuns(units_s, [13.0] * 21, [0.5] * 21, [5, 7], None, 0))
+    times = unit_times(EDGE, {}, 1, 1.0, UnitRuns(units_s, [13.0] * 21, [0.5] * 21, [5, 7]))
     assert (times.median_s.tolist(), times.least_s.tolist()) == ([11.0, 10.0], [2.0, 10.0])
     assert times.whole_s == (13.0, 13.0, 13.0, 12.0), "the last one is of the runs with marks"
     assert (times.outside_s, times.after_pause_s) == (0.5, 0.0)
-    paused = UnitRuns(units_s, [13.0] * 21, [0.5] * 21, None, None, 0, [13.0, 14.5, 20.0])
+    paused = UnitRuns(units_s, [13.0] * 21, [0.5] * 21, None, [], [13.0, 14.5, 20.0])
     assert unit_times(EDGE, {}, 1, 1.0, paused).after_pause_s == 1.5
     assert times.peak_bytes.tolist() == [5, 7]
 

@@ -33,7 +33,10 @@ def complete() -> ModelProfile:
     return dataclasses.replace(
         made,
         times=(dataclasses.replace(edge, peak_bytes=peaks, energy_j=0.25, threads=2), *others),
-        hosts={**made.hosts, "edge": {"peak_flops": 5e12, "peak_bytes_s": 2e10}},
+        hosts={
+            **made.hosts,
+            "edge": {"peak_flops": 5e12, "peak_bytes_s": 2e10, "device": "cpu", "energy_unit_s": 25.0},
+        },
     )
 
 
@@ -48,6 +51,12 @@ def test_the_table_and_lines_have_each_unit_device_backend_and_codec(snapshot: S
     assert shown(unit_times.table(complete(), 8)) == snapshot
     # A line on each device and backend.
     assert "\n".join(unit_times.lines(complete())) == snapshot
+    # The energy of each unit.
+    edge, *others = complete().times
+    own_j = dataclasses.replace(edge, units_energy_j=np.array([0.05, 0.2, 0.01]))
+    metered = dataclasses.replace(complete(), times=(own_j, *others))
+    assert shown(unit_times.table(metered, 1)) == snapshot
+    assert next(unit_times.lines(metered)).endswith("0.25 J a run, the units by themselves +4%")
     # A line on each codec.
     figures = np.array([1.0, 2.0, np.nan])
     edge, server = (

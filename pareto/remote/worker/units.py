@@ -18,8 +18,7 @@ import torch
 
 from pareto.partitions.model import ResidentStage
 from pareto.partitions.stage import Stage
-from pareto.protocol.messages import Window
-from pareto.protocol.profile_messages import MAX_UNIT_RUNS, Roofline, TimeUnits, UnitRuns
+from pareto.protocol.profile_messages import MAX_UNIT_RUNS, Roofline, Steady, TimeUnits, UnitRuns
 from pareto.remote.backends.base import Layout, Tensors
 from pareto.remote.worker.device import Device, refused_out_of_memory
 from pareto.remote.worker.served import Waits
@@ -88,8 +87,11 @@ def timed(device: Device, resident: ResidentStage, tensors: Tensors, request: Ti
             time.sleep(PAUSE_S)
             ends = _Ends(device, request.cpu)
             paused_s.append(_whole_s(device, marks.of_run(bare, ends.stamp))[1])
-    window, runs = _steady(device, resident.stage, tensors, request.steady_s)
-    return UnitRuns(units_s, whole_s, outside_s, None if None in peaks else peaks, window, runs, paused_s)
+    steady = [_steady(device, resident.stage, tensors, request.steady_s)] if request.steady_s else []
+    for unit in resident.units() if request.unit_s else ():
+        steady.append(_steady(device, unit, tensors, request.unit_s))
+        tensors = device.run(unit, tensors)
+    return UnitRuns(units_s, whole_s, outside_s, None if None in peaks else peaks, steady, paused_s)
 
 
 def example(takes: Layout) -> Tensors:
@@ -157,15 +159,13 @@ def _more(request: TimeUnits, runs: int, elapsed_s: float) -> bool:
     return not enough and runs < MAX_UNIT_RUNS and elapsed_s < request.most_s
 
 
-def _steady(device: Device, stage: Stage, tensors: Tensors, seconds: float) -> tuple[Window | None, int]:
-    """When the whole stage ran again and again without a pause, for the energy of it, and how often."""
-    if not seconds:
-        return None, 0
+def _steady(device: Device, stage: Stage, tensors: Tensors, seconds: float) -> Steady:
+    """Runs of a stage again and again without a pause."""
     began, runs = time.perf_counter(), 0
-    while time.perf_counter() - began < seconds:
+    while runs == 0 or time.perf_counter() - began < seconds:
         device.run(stage, tensors)
         runs += 1
-    return (began, time.perf_counter()), runs
+    return Steady((began, time.perf_counter()), runs)
 
 
 def _rate(device: Device, cpu: float, work: Callable[[], object], amount: float) -> float:

@@ -63,6 +63,7 @@ def coded() -> ModelProfile:
 def with_peaks() -> ModelProfile:
     """The profile of one device with all that is optional."""
     peaks = {"peak_bytes": np.array([1e6, 3e6, 2e6]), "energy_j": 0.5, "outside_s": 1e-4}
+    peaks["units_energy_j"] = np.array([0.1, np.nan, 0.3])
     return replace(profile(), times=(replace(times("edge"), **peaks, after_pause_s=-2e-4),))
 
 

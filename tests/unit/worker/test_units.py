@@ -30,7 +30,7 @@ from tests.unit.small_models import small
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 UNITS = 12
-FEW = {"runs": 6, "seconds": 0.0, "most_s": 60.0, "steady_s": 0.0}
+FEW = {"runs": 6, "seconds": 0.0, "most_s": 60.0, "steady_s": 0.0, "unit_s": 0.0}
 CODED = [(3, "int8"), (0, "zstd:3"), (3, "zstd:3"), (0, "png"), (7, "fp16")]
 BATCHES = 3
 
@@ -78,7 +78,7 @@ def test_each_unit_is_timed_in_turn_with_all_of_them(worker: Worker) -> None:
     assert len(report.units_s) == len(report.whole_s) == len(report.outside_s) == 8
     assert min(min(run) for run in report.units_s) > 0
     assert read(UnitRuns, json.loads(json.dumps(plain(report)))) == report
-    assert (report.window, report.window_runs) == (None, 0)
+    assert report.steady == []
     assert len(report.paused_s) == units.LEAST_RUNS
     assert min(report.paused_s) > 0
     if report.peak_bytes is not None:  # the kernel lets a process count anew
@@ -102,10 +102,17 @@ def test_before_each_of_some_runs_the_device_waits(worker: Worker, monkeypatch: 
     assert len(worker.units(request(runs=1000, most_s=0.0)).units_s) == units.LEAST_RUNS
     monkeypatch.setattr(units, "MAX_UNIT_RUNS", 9)
     assert len(worker.units(request(runs=5, seconds=60.0)).units_s) == 9
-    report = worker.units(request(steady_s=0.02))  # for the sensors
-    assert report.window is not None
-    assert report.window_runs >= 1
-    assert report.window[1] - report.window[0] >= 0.02
+
+
+def test_the_whole_and_each_unit_run_for_the_sensors(worker: Worker) -> None:
+    whole, *each = worker.units(request(steady_s=0.02, unit_s=0.01)).steady
+    assert len(each) == UNITS
+    for least_s, steadies in ((0.02, [whole]), (0.01, each)):
+        for steady in steadies:
+            assert steady.runs >= 1
+            assert steady.window[1] - steady.window[0] >= least_s
+    ends = [at for steady in (whole, *each) for at in steady.window]
+    assert ends == sorted(ends), "one after the other"
 
 
 def test_under_a_quota_units_take_processor_time_over_the_share(worker: Worker, quota_s: float) -> None:
