@@ -188,7 +188,7 @@ class Door:
 
     def _admit(self, sock: socket.socket) -> None:
         """Have the connecting end prove that it knows the token, and let it in, or turn it away."""
-        until = time.monotonic() + min(ADMIT_S + ROUND_TRIPS * _rtt_s(sock), TIMEOUT_S)
+        until = time.monotonic() + min(ADMIT_S + ROUND_TRIPS * rtt_s(sock), TIMEOUT_S)
         try:
             tune(sock)
             nonce = secrets.token_bytes(NONCE_BYTES)
@@ -239,7 +239,7 @@ class Door:
         return address
 
 
-def _rtt_s(sock: socket.socket) -> float:
+def rtt_s(sock: socket.socket) -> float:
     """The round trip that the kernel measured when the connection was made; 0 where it reports none."""
     try:
         info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
