@@ -2,8 +2,9 @@
 
 A message's header is a tensor of its own before its tensors, each sent from where it lies. Gloo sends what the other
 end has asked for, and each question takes as long as the link delays it: so both ends ask ahead, for as many messages
-as may be under way. Tensors of one form have a tag of their own. Whatever was asked for and did not come waits for the
-next message of that form.
+as may be under way. Tensors of one form have a tag of their own: whatever was asked for and did not come waits for the
+next message of that form. Over a short round trip a large message is asked for with its header only, into the memory
+where it belongs, which may be gone when such a form comes again: its tag is another one then.
 Gloo has no authentication: run it on a link that you trust.
 """
 
@@ -37,13 +38,14 @@ IDLE = timedelta(days=1)
 """The most that nothing comes for: a host waits for its next stage meanwhile."""
 GONE = "closed by peer", "reset by peer", "Broken pipe"
 """Words by which Gloo tells of a connection that has ended."""
-COPIED_BYTES, NEAR_S = 1 << 16, 1e-3
-"""Over a shorter round trip than this a larger message is asked for with its header, and comes to where it belongs."""
+SMALL_BYTES, SHORT_S = 1 << 16, 1e-3
+"""A larger message, and a longer round trip, are large and long."""
 AHEAD_BYTES = 8 << 20
 """How much is asked for ahead of one form at most."""
 OF_HEADERS, OF_OTHERS = 0, 1
 """Tags: of headers, and of what is neither request nor reply; greater ones are of these."""
-_PORT, _TAG = struct.Struct("!H"), struct.Struct("!I")
+_MEET, _TAG = struct.Struct("!H?"), struct.Struct("!I")
+"""The port, and whether the round trip is short; the tag behind a header."""
 
 
 class _Asked(NamedTuple):
@@ -68,24 +70,27 @@ class GlooLine(PartLine):
         ours, theirs = sock.getsockname()[0], sock.getpeername()[0]
         self._peer = int(not near)
         self._top = memoryview(bytearray(TOP + _TAG.size))
-        self._is_near = rtt_s(sock) < NEAR_S
         self._tags: dict[bytes, int] = {}
         """By key of a message, the tag of its tensors, as this end sends them."""
+        self._last, self._count = b"", OF_OTHERS
+        """The key of what was sent last, and how many tags there are."""
         self._asked: dict[bytes, tuple[int, deque[_Asked]]] = {}
         """By key, the tag of what comes, and the tensors that were asked for."""
+        self._in_vain: list[object] = []
         self._heads: deque[_Asked] = deque()
         self._given: deque[Any] = deque(maxlen=4 * MOST_IN_FLIGHT)
         """The last sends: none may be forgotten before it is taken."""
         meet = functools.partial(TCPStore, world_size=2, timeout=MEET, wait_for_workers=False)
         if near:
-            (port,) = _PORT.unpack(exactly(sock, _PORT.size))
+            port, self._is_short = _MEET.unpack(exactly(sock, _MEET.size))
             store = meet(theirs, port, is_master=False)
         else:
             # A socket on the data address, for TCPStore's own choice is every address.
             listener = socket.create_server((ours, 0))
             port = listener.getsockname()[1]
             store = meet(ours, port, is_master=True, master_listen_fd=listener.detach())
-            sock.sendall(_PORT.pack(port))
+            self._is_short = rtt_s(sock) < SHORT_S
+            sock.sendall(_MEET.pack(port, self._is_short))
         options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]
         options._devices = [ProcessGroupGloo.create_device(hostname=ours)]
         options._timeout = IDLE
@@ -97,7 +102,13 @@ class GlooLine(PartLine):
         top, *tensors = parts
         tag = OF_OTHERS
         if top[6] in (wire.Kind.REQUEST, wire.Kind.REPLY):
-            tag = self._tags.setdefault(wire.key(top), OF_OTHERS + 1 + len(self._tags))
+            key = wire.key(top)
+            if key != self._last:
+                nbytes = wire.header(top[: wire.HEADER.size]).body_bytes
+                if key not in self._tags or self._in_place(nbytes):
+                    self._tags[key] = self._count = self._count + 1
+                self._last = key
+            tag = self._tags[key]
         with _Ended():
             given = [self._begun("send", memoryview(bytearray(bytes(top) + _TAG.pack(tag))), OF_HEADERS)]
             given += [self._begun("send", part, tag) for part in tensors]
@@ -118,21 +129,18 @@ class GlooLine(PartLine):
 
     def message(self, like: wire.Likeness, views: Sequence[memoryview]) -> memoryview | None:
         wanted = [view for view in (undescribed(like.form), *views) if len(view)]
-        known = None if like.form.varies else self._asked.get(like.key)
-        if known is not None:
-            tag, asked = known
-            depth = self._depth(like.form.nbytes)
-            with _Ended():
-                while len(asked) < depth:
-                    there = wanted if depth == 1 else [np.empty(len(view), np.uint8).data for view in wanted]
-                    asked.append(self._ask(there, tag))
+        expected, asked = self._asked.get(like.key, (OF_OTHERS, deque()))
+        if expected != OF_OTHERS:
+            self._ask_ahead(asked, expected, wanted, like.form.nbytes)
         head = self.head()
         if not like.has(head):
             self.put_back(head)
             return None
-        if known is None:
+        (tag,) = _TAG.unpack(self._top[TOP:])
+        if tag != expected:
+            self._in_vain.append(asked)
             if not like.form.varies:
-                self._asked[like.key] = _TAG.unpack(self._top[TOP:])[0], deque()
+                self._asked[like.key] = tag, deque()
             form = like.body(head)
             self.body(form, within(views, 0, form.nbytes))
             return head
@@ -149,11 +157,18 @@ class GlooLine(PartLine):
         self._given.clear()
         super().close()
 
-    def _depth(self, nbytes: int) -> int:
-        """How many messages of a size are asked for ahead."""
-        if self._is_near and nbytes > COPIED_BYTES:
-            return 1
-        return max(1, min(MOST_IN_FLIGHT, AHEAD_BYTES // max(1, nbytes)))
+    def _in_place(self, nbytes: int) -> bool:
+        """Whether a message of this size comes to where it belongs, and none is asked for ahead."""
+        return self._is_short and nbytes > SMALL_BYTES
+
+    def _ask_ahead(self, asked: deque[_Asked], tag: int, wanted: list[memoryview], nbytes: int) -> None:
+        with _Ended():
+            if self._in_place(nbytes):
+                if not asked:
+                    asked.append(self._ask(wanted, tag))
+                return
+            while len(asked) < max(1, min(MOST_IN_FLIGHT, AHEAD_BYTES // max(1, nbytes))):
+                asked.append(self._ask([np.empty(len(view), np.uint8).data for view in wanted], tag))
 
     def _ask(self, there: list[memoryview], tag: int) -> _Asked:
         return _Asked(there, [self._begun("recv", view, tag) for view in there])
