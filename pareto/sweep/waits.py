@@ -69,19 +69,12 @@ def open_s(sweep: Sweep, network: Sequence[Profile]) -> float:
     """Seconds until each backend's connections are open and warm, and the links were probed, to settle and to judge."""
     agents = [bool(registry.parse(name).agent) for name in sweep.transports]
     trips = CONNECT_TRIPS + JOIN_TRIPS * any(agents)
-    return sum(
-        trips * profile.rtt_s
-        + 2 * probe.duration_s(profile)
-        + sum(
-            warm_up.foreseen_s(
-                (profile.typical.edge_to_server.rate_bps or math.inf) * probe.GOODPUT,
-                profile.rtt_s,
-                agent=agent,
-            )
-            for agent in agents
-        )
-        for profile in network
-    )
+    opening_s = 0.0
+    for profile in network:
+        rate_bps = (profile.typical.edge_to_server.rate_bps or math.inf) * probe.GOODPUT
+        warming_s = sum(warm_up.foreseen_s(rate_bps, profile.rtt_s, agent=agent) for agent in agents)
+        opening_s += trips * profile.rtt_s + 2 * probe.duration_s(profile) + warming_s
+    return opening_s
 
 
 class Waits:
