@@ -72,7 +72,7 @@ def open_ssh_testbed(
 ) -> Testbed:
     """The testbed of a file. Raises TestbedError, with what the doctor would say, where no sweep would run.
 
-    shaped: whether any profile asks for more than the link as it is. For the others see `access.open_testbed`.
+    shaped: whether any profile asks for more than the link as it is. For the others see `open_local`.
     """
     entries = {alone: file.one(alone)} if alone else file.roles
     shapers = shaping(file, shape_at) if shaped else [()] * (len(entries) - 1)
