@@ -83,10 +83,6 @@ class RequestPath:
         links = sum(way.busy_s + sum(way.delay_s) / 2 for way in (*self.out, *self.back))
         return sum(host.seconds for host in self.hosts) + links + self.overhead_s
 
-    @property
-    def slowest_way_s(self) -> float:
-        return max((way.busy_s for way in (*self.out, *self.back)), default=0.0)
-
     def alone(self, length: Length, origin_s: float) -> Phase:
         """The requests of a latency phase: one in flight."""
         count = max(length[0], min(self.most, one_by_one(*length, self.latency_s)))

@@ -214,11 +214,7 @@ def _login(role: str, space: dict[str, Any], inside: Sequence[str]) -> Login:
 
 
 def _links(
-    facts: dict[str, Any],
-    builder: Session,
-    helper: Callable[[str], Session],
-    shape_at: str,
-    undo: ExitStack,
+    facts: dict[str, Any], builder: Session, helper: Callable[[str], Session], shape_at: str, undo: ExitStack
 ) -> tuple[Link, ...]:
     """helper: starts a host's privileged helper, by its role."""
     ends = [(End(**link["near"]), End(**link["far"])) for link in facts["links"]]
