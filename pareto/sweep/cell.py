@@ -68,10 +68,6 @@ class Cell:
         return registry.parse(self.backend).transport
 
     @property
-    def secure(self) -> str:
-        return registry.parse(self.backend).secure
-
-    @property
     def agent(self) -> str:
         return registry.parse(self.backend).agent
 

@@ -224,7 +224,6 @@ def _of_source(sweep: Sweep) -> Iterator[str]:
 
 
 def _of_own_backends(sweep: Sweep) -> Iterator[str]:
-    """Faults of a user's own backends."""
     by_name: dict[str, str] = {}
     for each in sweep.own_backends:
         if not Path(each.file).is_file():

@@ -99,12 +99,11 @@ class Waits:
         self._round, self._allocator = 1, sweep.allocators[0] if fresh else ""
         self._model = next(iter(nodes), "") if not fresh and len(nodes) == 1 else ""
         self._netem = next(iter(networks), "") if not fresh and len(networks) == 1 else ""
-        self._built: set[tuple[str, int, int, int, int]] | None = set() if fresh else None
+        knows = fresh or done is not None
+        self._built: set[tuple[str, int, int, int, int]] | None = set() if knows else None
         self._started: set[tuple[str, int]] = set()
-        if done is not None:
-            self._built = set()
-            for cell in done:
-                self._builds_s(cell)
+        for cell in done or ():
+            self._builds_s(cell)
 
     def before_s(self, cell: Cell, number: int) -> float:
         """How long the next trial, of this cell in this round, waits. The first round's workers are there."""

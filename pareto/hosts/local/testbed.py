@@ -55,7 +55,6 @@ class LocalTestbed(Testbed):
     build: Callable[[], LocalTestbed] = field(kw_only=True)
 
     def lost(self) -> str:
-        """Words on what has happened to it; empty where all its parts are there. Takes up to some seconds."""
         deadline, words = time.monotonic() + EXPLAIN_S, ""
         while True:
             try:
