@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pareto.basics.console import table
-from pareto.hosts.access import open_testbed, require_testbed
+from pareto.hosts.access import require_testbed
 from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import TestbedError
 from pareto.hosts.shapers import Shaper
@@ -26,6 +26,7 @@ from pareto.remote.link.units import duration
 from pareto.sweep.networks import networks_to_check
 from pareto.sweep.sweep import Sweep
 from pareto.trial.probes import Probers, in_words
+from pareto.trial.start import testbed_of
 
 SAMPLE_S = 4.0
 """Spent on counting lost datagrams, each way, by the first probe of a check."""
@@ -81,9 +82,8 @@ def check(out: Console, sweep: Sweep, duration_s: float, figures: Path) -> bool:
     profiles = [profile for network in networks for profile in network]
     good = []
     try:
-        chain = len(networks[0]) + 1
-        opened = open_testbed(sweep.testbed, profiles, hosts=chain, shape_at=sweep.shape_at)
-        with closing(opened) as bed, closing(Probers(bed)) as probers:
+        chain = sweep.model_copy(update={"hosts": len(networks[0]) + 1})
+        with closing(testbed_of(chain, profiles)) as bed, closing(Probers(bed)) as probers:
             for network in networks:
                 pairs = list(zip(bed.links, network, strict=True))
                 in_force = [probers.shape(link, profile) for link, profile in pairs]

@@ -78,6 +78,9 @@ class Job:
         self.networks = networks_of(sweep, self._links)
         self.sweep = sweep
         self.prepared: dict[str, Prepared] = {}
+        self._models: Mapping[str, Prepared] | Mapping[str, SimulatedModel] = (
+            self.prepared if self.simulation is None else self.simulation.models
+        )
         self._opened: tuple[Testbed, Workers] | None = None
         launch = launch and sweep.testbed == THIS_MACHINE and not sweep.fleet and not dry_run
         with ExitStack() as undo:
@@ -134,10 +137,6 @@ class Job:
     @property
     def asked(self) -> foreseen.Asked:
         return self.sweep, self.facts, self.networks
-
-    @property
-    def _models(self) -> Mapping[str, Prepared] | Mapping[str, SimulatedModel]:
-        return self.prepared if self.simulation is None else self.simulation.models
 
     @property
     def records(self) -> dict[str, dict[str, Any]]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
 
 from pareto.analysis.schema import CELL
 from pareto.driver.stop import Rounds
@@ -36,8 +34,14 @@ class Rates(Rounds):
 
     def update(self) -> None:
         tried: dict[tuple[str, ...], list[tuple[float, str, float]]] = {}
-        for *key, rate, holds, closed in rates(self._store.folder) if self._store.has_rows else ():
-            tried.setdefault(tuple(map(str, key)), []).append((rate, holds, closed))
+        if self._store.has_rows:
+            # The analysis is imported between rounds, not while one is measured.
+            from pareto.analysis.fronts import load
+            from pareto.analysis.runs.load import load as trials
+
+            rates = load.tried(trials([self._store.folder]))
+            for *key, rate, holds, closed in rates.itertuples(index=False, name=None):
+                tried.setdefault(tuple(map(str, key)), []).append((rate, holds, closed))
         self._next = {}
         for cell in self._cells:
             rows = tried.get(tuple(str(cell.columns[name]) for name in CELL), [])
@@ -55,14 +59,6 @@ class Rates(Rounds):
         return plan.in_rounds(
             self._asked, [number], lambda cell, _: self._next.get(cell, (0,))[0] == number, rates=rates
         )
-
-
-def rates(folder: Path) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of `fronts.load.tried`. The analysis is imported between rounds, not while one is measured."""
-    from pareto.analysis.fronts import load
-    from pareto.analysis.runs.load import load as trials
-
-    yield from load.tried(trials([folder])).itertuples(index=False, name=None)
 
 
 def next_rate(tried: Tried, closed: float) -> float | None:

@@ -16,6 +16,7 @@ from pareto.hosts.inventory import THIS_MACHINE
 from pareto.hosts.testbed import Link
 from pareto.protocol.constants import MOST_REQUESTS
 from pareto.protocol.trial_messages import Progress
+from pareto.remote.backends import registry
 from pareto.remote.link import probe
 from pareto.remote.link.profile import Profile, seed_of
 from pareto.sweep.bounds import Crossing
@@ -106,7 +107,6 @@ class Tally:
             self.faulty.append(row)
 
     def measured_again(self, spoilt: Spoilt) -> None:
-        """Note that a trial is measured again."""
         trial, row, blamed = spoilt
         self.faulty = [each for each in self.faulty if each is not row]
         named = {"trial": trial_id(trial), "status": row["status"], "reason": row["reason"]}
@@ -214,7 +214,7 @@ class Runner:
         row = {
             **self._named(trial),
             "point_name": cell.point_name,
-            "secure": cell.secure,
+            "secure": registry.parse(cell.backend).secure,
             "stands_for": BETWEEN.join(cell.stands_for),
             "started_at": self._date(),
             "restart": self.starts,
@@ -278,9 +278,8 @@ class Runner:
 
     def _seed_links(self, trial: Trial, links: Sequence[tuple[Link, Profile]]) -> int | None:
         """Seed the links for the round, so that each of its cells meets the same chance; None if one takes no seed."""
-        ours = [link for link, profile in links if profile.by_chance]
         seed = seed_of(self.sweep.seed, trial.round)
-        seeded = [link.shaper.seed(seed_of(seed, link.name)) for link in ours]
+        seeded = [link.shaper.seed(seed_of(seed, link.name)) for link, profile in links if profile.by_chance]
         return seed if seeded and all(seeded) else None
 
     def _store_details(

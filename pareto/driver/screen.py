@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Column, Table
 
-from pareto.analysis.naming import count, some
+from pareto.analysis.naming import LETTERS, USUAL, count, some
 from pareto.driver.rates import FEW, MOST_STEPS, WITHIN
 from pareto.driver.runner import Tally
 from pareto.hosts.host import TcpSettings, chain, gpus_in_words
@@ -283,10 +283,8 @@ def _tcp(tcp: TcpSettings) -> str:
     return ", ".join(filter(None, (tcp.congestion, window, slow_start)))
 
 
-_APART = (
-    *(("codec", NONE, ""), ("engine", EAGER, ""), ("batch_size", "1", "b"), ("in_flight_asked", AUTO, "d")),
-    *(("prefetch_asked", "0", "p"), ("allocator", TUNED, "allocator "), ("load", load.NONE, "at ")),
-)
+_APART = {"codec": "", "engine": "", **LETTERS, "allocator": "allocator ", "load": "at "}
+"""The words before an unusual value, by column."""
 
 
 def named(cell: Cell) -> str:
@@ -296,8 +294,9 @@ def named(cell: Cell) -> str:
 
 def _apart(columns: Mapping[str, Any]) -> str:
     """The unusual values of a cell, of columns where a sweep may have several."""
-    told = ((words, columns[name]) for name, usual, words in _APART if str(columns[name]) != usual)
-    return "".join(f" {words}{value}" for words, value in told)
+    usual = {"batch_size": "1", **USUAL}
+    told = {name: columns[name] for name in _APART if str(columns[name]) != usual[name]}
+    return "".join(f" {_APART[name]}{value}" for name, value in told.items())
 
 
 def _chosen(model: ModelFacts) -> str:

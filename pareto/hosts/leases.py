@@ -144,8 +144,9 @@ def waited(
 ) -> str:
     """Wait for a thing until its turn, or that time; in words who has it still, empty where it is held. ahead: takes a
     ticket once; who comes before it."""
-    said = ""
-    while before := ahead(TakeLease(key, f"{_user()}@{socket.gethostname()}", _purpose())):
+    said, command = "", " ".join(sys.argv[1:])
+    run = command if len(command) <= _MOST_WORDS else f"{command[: _MOST_WORDS - 1]}…"
+    while before := ahead(TakeLease(key, f"{_user()}@{socket.gethostname()}", run)):
         words = f"{what}: {in_words(before)}" if what else in_words(before)
         if time.monotonic() >= deadline:
             return words
@@ -168,9 +169,3 @@ def _user() -> str:
     with suppress(KeyError, OSError):
         return getpass.getuser()
     return str(os.getuid())
-
-
-def _purpose() -> str:
-    """The command that this is, as others see it."""
-    words = " ".join(sys.argv[1:])
-    return words if len(words) <= _MOST_WORDS else f"{words[: _MOST_WORDS - 1]}…"

@@ -44,6 +44,8 @@ class SessionLost(Exception):
 
 
 R = TypeVar("R")
+_CONSTANTS = {"Infinity": math.inf}
+"""Some figures may be infinite (`messages.LineRate`); none may be NaN."""
 _open: WeakSet[Session] = WeakSet()
 _opening = threading.Lock()
 
@@ -216,8 +218,8 @@ class Session:
 def _parsed(line: bytes) -> tuple[int | None, dict[str, Any]]:
     """A reply and its request's number; without one, a report before the reply. Raises ValueError, in one line."""
     try:
-        reply = _shown(json.loads(line, parse_constant=_constant))
-    except (ValueError, RecursionError):
+        reply = _shown(json.loads(line, parse_constant=_CONSTANTS.__getitem__))
+    except (KeyError, ValueError, RecursionError):
         raise ValueError(_excerpt(line)) from None
     match reply:
         case {"id": int(number), "ok": True, "result": _} | {"id": int(number), "ok": False, "error": str()}:
@@ -226,13 +228,6 @@ def _parsed(line: bytes) -> tuple[int | None, dict[str, Any]]:
         case {"so_far": dict(report)}:
             return None, report
     raise ValueError(_excerpt(line))
-
-
-def _constant(name: str) -> float:
-    """Some figures may be infinite (`messages.LineRate`); none may be NaN."""
-    if name == "Infinity":
-        return math.inf
-    raise ValueError
 
 
 def _excerpt(line: bytes) -> str:

@@ -69,9 +69,11 @@ class RequestPath:
     ) -> None:
         """hosts: those that take part, edge first. overhead_s: the backend's, a link."""
         link, self.crossings, self.hosts = world.link, crossings, hosts
-        self.out = [OneWay.of(on.profile.edge_to_server, on.sent_bytes, link, on.seen) for on in crossings]
+        out = [OneWay.of(on.profile.edge_to_server, on.sent_bytes, link, on.seen) for on in crossings]
+        back = [OneWay.of(on.profile.server_to_edge, on.result_bytes, link, on.seen) for on in crossings]
+        self.ways = [*out, *reversed(back)]
+        """In the order in which a request takes them."""
         self.wire_bytes = [round(each.sent_bytes) for each in crossings]
-        self.back = [OneWay.of(on.profile.server_to_edge, on.result_bytes, link, on.seen) for on in crossings]
         self.coded: list[tuple[list[float], list[float]]] = [([], []) for _ in hosts]
         """By host, the seconds of its codec for each request so far: to decode, to encode."""
         self.overhead_s = overhead_s * len(crossings)
@@ -80,18 +82,14 @@ class RequestPath:
     @property
     def latency_s(self) -> float:
         """The latency of a request without noise."""
-        links = sum(way.busy_s + sum(way.delay_s) / 2 for way in (*self.out, *self.back))
+        links = sum(way.busy_s + sum(way.delay_s) / 2 for way in self.ways)
         return sum(host.seconds for host in self.hosts) + links + self.overhead_s
-
-    @property
-    def slowest_way_s(self) -> float:
-        return max((way.busy_s for way in (*self.out, *self.back)), default=0.0)
 
     def alone(self, length: Length, origin_s: float) -> Phase:
         """The requests of a latency phase: one in flight."""
         count = max(length[0], min(self.most, one_by_one(*length, self.latency_s)))
         factors, worked, delays = self._drawn(count)
-        links_s = sum(way.busy_s for way in (*self.out, *self.back)) + self.overhead_s
+        links_s = sum(way.busy_s for way in self.ways) + self.overhead_s
         latencies = worked.sum(axis=0) + delays.sum(axis=0) + links_s
         finished = np.cumsum(latencies)
         samples = self._samples((finished - latencies).tolist(), finished.tolist(), factors, worked)
@@ -144,11 +142,8 @@ class RequestPath:
         """As of `_drawn`, factors and seconds of the hosts; and of each request the seconds that it occupies each step
         of the pipeline, and those that pass after each."""
         factors, worked, delays = self._drawn(count)
-        ways = [
-            (np.full(count, way.busy_s), delay)
-            for way, delay in zip((*self.out, *reversed(self.back)), delays, strict=True)
-        ]
-        out, back = ways[: len(self.out)], ways[len(self.out) :]
+        ways = [(np.full(count, way.busy_s), delay) for way, delay in zip(self.ways, delays, strict=True)]
+        out, back = ways[: len(ways) // 2], ways[len(ways) // 2 :]
         stages = [(each, np.zeros(count)) for each in worked]
         steps = [stages[0], *itertools.chain(*zip(out, stages[1:], strict=True)), *back]
         busy, after = (np.array(each) for each in zip(*steps, strict=True))
@@ -157,9 +152,8 @@ class RequestPath:
     def _drawn(self, count: int) -> tuple[Floats, Floats, Floats]:
         """For so many requests: how many times as long as usual each host takes, its seconds, and each way's delay."""
         factors = self.noise.factors(self.draws, self.noise.request, (len(self.hosts), count))
-        ways = [*self.out, *reversed(self.back)]
-        least, most = np.array([way.delay_s for way in ways]).reshape(-1, 2).T[:, :, np.newaxis]
-        delays = least + (most - least) * self.draws.random((len(ways), count))
+        least, most = np.array([way.delay_s for way in self.ways]).reshape(-1, 2).T[:, :, np.newaxis]
+        delays = least + (most - least) * self.draws.random((len(self.ways), count))
         return factors, factors * np.array([host.seconds for host in self.hosts])[:, np.newaxis], delays
 
 

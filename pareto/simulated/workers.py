@@ -237,7 +237,8 @@ class SimulatedWorkers(AnyWorkers):
         lone = path.alone(trial.effort.latency, began)
         self._clock.jump(lone.samples[-1].finished_s)
         asked = None if cell.in_flight == AUTO else int(cell.in_flight)
-        depth, pace_s = pacing(lone, path.slowest_way_s, asked)
+        slowest_s = max((way.busy_s for way in path.ways), default=0.0)
+        depth, pace_s = pacing(lone, slowest_s, asked)
         many = path.in_flight(trial.effort.throughput, depth, pace_s, self._clock())
         self._clock.jump(many.samples[-1].finished_s)
         load = None

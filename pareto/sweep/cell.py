@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from pareto.analysis.schema import cell_name
+from pareto.analysis.schema import CELL, cell_name
 from pareto.partitions.allocator import TUNED
 from pareto.partitions.engines import registry as engine_registry
 from pareto.remote.backends import registry
@@ -44,20 +44,9 @@ class Cell:
 
     @property
     def columns(self) -> dict[str, Any]:
-        """The columns that say in every table which cell a row is of."""
-        return {
-            "model": self.model,
-            "point": self.point,
-            "backend": self.backend,
-            "netem": self.netem,
-            "batch_size": self.batch_size,
-            "codec": self.codec,
-            "engine": self.engine,
-            "in_flight_asked": self.in_flight,
-            "prefetch_asked": str(self.prefetch),
-            "allocator": self.allocator,
-            "load": self.load,
-        }
+        """The columns that say in every table which cell a row is of: its fields, some called `..._asked` there."""
+        columns = {name: getattr(self, name.removesuffix("_asked")) for name in CELL}
+        return columns | {"prefetch_asked": str(self.prefetch)}
 
     @property
     def condition(self) -> Condition:
@@ -77,10 +66,6 @@ class Cell:
     def transport(self) -> str:
         """The backend without its label: `tcp:4` of `tcp:4:a`."""
         return registry.parse(self.backend).transport
-
-    @property
-    def secure(self) -> str:
-        return registry.parse(self.backend).secure
 
     @property
     def agent(self) -> str:

@@ -11,7 +11,7 @@ from pareto.basics.yaml_file import YamlFile
 from pareto.hosts.host import chain, devices
 from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
 from pareto.partitions.allocator import TUNED, Allocator
-from pareto.partitions.by_role import ByRole, role
+from pareto.partitions.by_role import ByRole
 from pareto.partitions.engines import registry as engine_registry
 from pareto.protocol.constants import MOST_IN_FLIGHT
 from pareto.protocol.errors import UserError
@@ -224,7 +224,6 @@ def _of_source(sweep: Sweep) -> Iterator[str]:
 
 
 def _of_own_backends(sweep: Sweep) -> Iterator[str]:
-    """Faults of a user's own backends."""
     by_name: dict[str, str] = {}
     for each in sweep.own_backends:
         if not Path(each.file).is_file():
@@ -290,8 +289,7 @@ def _of_roles(sweep: Sweep, name: str, each: Sequence[ByRole]) -> Iterator[str]:
             f"--{name} {one.text}: --{sweep.alone}-only has one host: name its {name} alone, as in --{name} "
             f"{one.of(which)}"
         )
-    hosts = links_of(sweep) + 1 if named else 0
-    roles = [role(position, hosts) for position in range(hosts)]
+    roles = chain(links_of(sweep) + 1) if named else ()
     for which, one in named.items():
         if which not in roles:
             yield f"--{name} {one.text}: the testbed has no {which}: it has {', '.join(roles)}"

@@ -75,9 +75,8 @@ class Slo:
     @property
     def requests(self) -> int:
         """How many requests tell whether it holds."""
-        return NEEDED.get(
-            round(1 - self.share, 6), math.ceil(6.64 / self.share) if self.share else NEEDED[0.999]
-        )
+        otherwise = math.ceil(6.64 / self.share) if self.share else NEEDED[0.999]
+        return NEEDED.get(round(1 - self.share, 6), otherwise)
 
     def of(self, load: Load) -> float:
         """Its limit in seconds under a load."""
@@ -136,9 +135,8 @@ def _trace(path: Path) -> Load:
         at_s = tuple(map(float, lines))
     except ValueError:
         raise UserError(f"{path}: a time of arrival in seconds on each line, and nothing else") from None
-    if not 2 <= len(at_s) <= MOST_REQUESTS or any(
-        not 0 <= a <= b <= MOST_S for a, b in itertools.pairwise(at_s)
-    ):
+    rises = all(0 <= a <= b <= MOST_S for a, b in itertools.pairwise(at_s))
+    if not (rises and 2 <= len(at_s) <= MOST_REQUESTS):
         raise UserError(
             f"{path}: 2 to {MOST_REQUESTS} times of arrival that rise, in seconds from 0 to {MOST_S:.0f}"
         )

@@ -187,8 +187,7 @@ _OPTIONS = (
     _effort(
         "trials",
         "Rounds of every cell. Without it, every cell once, then up to 6 rounds of what can still be on the front.",
-        None,
-        f"{QUICK_TRIALS} with --quick",
+        shown=f"{QUICK_TRIALS} with --quick",
         kind=int,
         short="-t",
     ),
@@ -198,10 +197,9 @@ _OPTIONS = (
     _effort(
         "until",
         "Add rounds until each point that may be on a front is known within this, such as 5%.",
-        None,
         unit="%",
     ),
-    _effort("budget", "Add rounds as long as they fit into this time, such as 20min.", None, unit="min"),
+    _effort("budget", "Add rounds as long as they fit into this time, such as 20min.", unit="min"),
     _effort_else("requests", "Requests in each phase of a trial: 662 tell its p99.", kind=int),
     _effort_else("phase", "How long each phase of a trial lasts, such as 10s.", unit="min"),
     _what("batch_sizes", "Images per request, with commas: 1,8.", (1,), name="batch_size"),
@@ -256,9 +254,9 @@ _OPTIONS = (
         "The SLO: what a request may take from its arrival, such as 'p95 < 100ms' or 'missed < 1%'.",
         metavar="TEXT",
     ),
-    _link_else("congestion", "TCP's congestion control: cubic, bbr or reno.", None, "local: cubic"),
+    _link_else("congestion", "TCP's congestion control: cubic, bbr or reno.", shown="local: cubic"),
     _link_else(
-        "initial_window", "TCP's first window on the local testbed, in segments.", None, "100", kind=int
+        "initial_window", "TCP's first window on the local testbed, in segments.", shown="100", kind=int
     ),
     _link_else("slow_start_after_idle", "Let TCP start slowly again after each pause.", False, "off"),
     _what_else(
@@ -273,7 +271,7 @@ _OPTIONS = (
         "dataset", "synthetic, cifar10, folder (one for each class), or your own data.py:make.", "synthetic"
     ),
     _what("data_path", "Where the data set lies.", kind=Path),
-    _what_else("images", "How many of its images to use.", None, "16", kind=int),
+    _what_else("images", "How many of its images to use.", shown="16", kind=int),
     _hosts(
         "testbed",
         "Where it runs: local, a file that names SSH hosts, or simulated (simulated:FILE), which "
@@ -289,13 +287,11 @@ _OPTIONS = (
     _hosts_else("tls_ca_file", "With --cluster: the authority of its certificates.", kind=Path),
     _hosts_else("tls_cert", "With --cluster: this machine's certificate.", kind=Path),
     _hosts_else("tls_key", "With --cluster: its key.", kind=Path),
-    _hosts_else(
-        "wait", "How long to wait for hosts on which others measure, such as 30min.", None, unit="min"
-    ),
+    _hosts_else("wait", "How long to wait for hosts on which others measure, such as 30min.", unit="min"),
     _hosts("edge_only", "Only the edge: the whole model there, and no link. No other host is needed.", False),
     _hosts_else("server_only", "Only the server: the whole model there, and no link.", False),
     _hosts(
-        "hosts", "Hosts of the local or simulated testbed, a chain from edge to server.", None, "2", kind=int
+        "hosts", "Hosts of the local or simulated testbed, a chain from edge to server.", shown="2", kind=int
     ),
     _hosts("edge_cpu", "Share of a core that the local edge gets.", 1.0, metavar="SHARE"),
     _hosts(
@@ -303,7 +299,7 @@ _OPTIONS = (
         "What the edge has, as edge=512mib: points that cannot fit are left out, a local edge is held to it.",
         metavar="SIZE",
     ),
-    _hosts("threads", "Compute threads on each host.", None, "1", kind=int),
+    _hosts("threads", "Compute threads on each host.", shown="1", kind=int),
     _hosts(
         "device",
         "Where the hosts of the local testbed compute: cpu; cuda:0; or for each host: edge=cpu,server=cuda:0.",

@@ -190,10 +190,9 @@ def in_rounds(
     sweep, models, networks = asked
     nodes = {name: model.nodes or usual_nodes(len(model.points)) for name, model in models.items()}
     waits = Waits(sweep, nodes, networks, fresh=fresh, done=done)
+    rates = rates or {}
     trials = [
-        _trial(
-            asked, cell, number, waits.before_s(cell, number), (rates or {}).get(cell), short=cell in short
-        )
+        _trial(asked, cell, number, waits.before_s(cell, number), rates.get(cell), short=cell in short)
         for number in numbers
         for cell in _order(asked, number)
         if is_due(cell, number)

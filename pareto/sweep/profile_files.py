@@ -82,9 +82,6 @@ def _instead(name: str) -> str:
     return f": {hint} Or write {SYNTAX}, or a YAML file's path"
 
 
-# A profile's file
-
-
 def read(path: Path) -> Profile:
     """The profile in a file like ``edge_to_server: {delay: 200ms, rate: 5mbit}``; a direction that is left out is
     unshaped. Raises UserError with the file and the line."""
@@ -163,8 +160,6 @@ class _Profile(Keys):
     latency_s: _Delay | None = None
     offset_s: _Delay | None = None
 
-
-# A trace's file
 
 _LAST_ROW = "a last row with a time alone: there it begins again"
 _TIMES = "a line for each packet with the millisecond at which it passes, as mahimahi has it"

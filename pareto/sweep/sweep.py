@@ -280,7 +280,6 @@ class Sweep(BaseModel):
 
     @property
     def own_backends(self) -> tuple[Own, ...]:
-        """The user's own backends."""
         return _each_once(tuple(filter(None, map(registry.OWN.own, self.backends))))
 
     @property

@@ -69,19 +69,12 @@ def open_s(sweep: Sweep, network: Sequence[Profile]) -> float:
     """Seconds until each backend's connections are open and warm, and the links were probed, to settle and to judge."""
     agents = [bool(registry.parse(name).agent) for name in sweep.transports]
     trips = CONNECT_TRIPS + JOIN_TRIPS * any(agents)
-    return sum(
-        trips * profile.rtt_s
-        + 2 * probe.duration_s(profile)
-        + sum(
-            warm_up.foreseen_s(
-                (profile.typical.edge_to_server.rate_bps or math.inf) * probe.GOODPUT,
-                profile.rtt_s,
-                agent=agent,
-            )
-            for agent in agents
-        )
-        for profile in network
-    )
+    opening_s = 0.0
+    for profile in network:
+        rate_bps = (profile.typical.edge_to_server.rate_bps or math.inf) * probe.GOODPUT
+        warming_s = sum(warm_up.foreseen_s(rate_bps, profile.rtt_s, agent=agent) for agent in agents)
+        opening_s += trips * profile.rtt_s + 2 * probe.duration_s(profile) + warming_s
+    return opening_s
 
 
 class Waits:
@@ -106,12 +99,11 @@ class Waits:
         self._round, self._allocator = 1, sweep.allocators[0] if fresh else ""
         self._model = next(iter(nodes), "") if not fresh and len(nodes) == 1 else ""
         self._netem = next(iter(networks), "") if not fresh and len(networks) == 1 else ""
-        self._built: set[tuple[str, int, int, int, int]] | None = set() if fresh else None
+        knows = fresh or done is not None
+        self._built: set[tuple[str, int, int, int, int]] | None = set() if knows else None
         self._started: set[tuple[str, int]] = set()
-        if done is not None:
-            self._built = set()
-            for cell in done:
-                self._builds_s(cell)
+        for cell in done or ():
+            self._builds_s(cell)
 
     def before_s(self, cell: Cell, number: int) -> float:
         """How long the next trial, of this cell in this round, waits. The first round's workers are there."""

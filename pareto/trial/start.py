@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from pareto.analysis.naming import listed
-from pareto.hosts.access import open_testbed
+from pareto.hosts import inventory
 from pareto.hosts.connection import FAULTS
 from pareto.hosts.host import Say, TestbedError, to_stderr
+from pareto.hosts.inventory import THIS_MACHINE
 from pareto.hosts.testbed import Testbed
 from pareto.partitions.engines import registry as engines
 from pareto.protocol.errors import UserError
@@ -26,20 +28,23 @@ from pareto.trial.workers import Workers
 
 def testbed_of(sweep: Sweep, profiles: Iterable[Profile], say: Say = to_stderr) -> Testbed:
     """The testbed of a sweep, whose links get these profiles. say: takes lines. Raises TestbedError."""
-    return open_testbed(
-        sweep.testbed,
-        profiles,
-        hosts=sweep.hosts or 2,
-        shape_at=sweep.shape_at,
-        edge_cpu=sweep.edge_cpu,
-        memory=sweep.edge_memory,
-        threads=sweep.threads or 1,
-        device=sweep.device,
-        tcp=sweep.tcp,
-        alone=sweep.alone,
-        wait_s=sweep.wait or 0.0,
-        say=say,
-    )
+    how: Any = {"shape_at": sweep.shape_at, "alone": sweep.alone, "wait_s": sweep.wait or 0.0, "say": say}
+    if sweep.testbed == THIS_MACHINE:
+        from pareto.hosts.local.testbed import open_local
+
+        return open_local(
+            hosts=sweep.hosts or 2,
+            edge_cpu=sweep.edge_cpu,
+            memory=sweep.edge_memory,
+            threads=sweep.threads or 1,
+            device=sweep.device,
+            tcp=sweep.tcp,
+            **how,
+        )
+    from pareto.hosts.ssh.testbed import open_ssh_testbed
+
+    shaped = not sweep.alone and any(profile.shaped for profile in profiles)
+    return open_ssh_testbed(inventory.load(Path(sweep.testbed)), shaped=shaped, **how)
 
 
 def started(

@@ -22,7 +22,6 @@ from syrupy.assertion import SnapshotAssertion
 
 from pareto.commands import doctor as examination
 from pareto.hosts import inventory
-from pareto.hosts.access import open_testbed
 from pareto.hosts.connection import Connection
 from pareto.hosts.host import Host, TestbedError
 from pareto.hosts.inventory import HostEntry
@@ -36,6 +35,7 @@ from pareto.hosts.setup.pair import Terminal
 from pareto.hosts.ssh import connection as ssh
 from pareto.hosts.ssh import known_hosts, login
 from pareto.hosts.ssh.keys import Keyring
+from pareto.hosts.ssh.testbed import open_ssh_testbed
 from pareto.hosts.testbed import Remote
 from tests.integration.own_machine import processes
 from tests.integration.test_sweep import exit_code, only_run, rows_in, sound
@@ -433,7 +433,7 @@ def test_a_worker_that_is_killed_costs_its_trial_and_lost_hosts_cost_none(
     out.mkdir()
     where = ("--testbed", str(lab.testbed()), "--out", str(out))
     (lab.folder / "heavy.py").write_text(HEAVY)
-    with closing(open_testbed(str(lab.testbed()), [], shape_at="both")) as before:
+    with closing(open_ssh_testbed(inventory.load(lab.testbed()), shaped=False)) as before:
         other = command("run", *SMALL.split(), *where)
         assert other.code == 2, other
         (line,) = other.err.splitlines()

@@ -157,10 +157,7 @@ class Driver:
         """When a testbed was there last."""
         grows = job.sweep.grows
         self._progress = Display(
-            job.console,
-            planned,
-            grows=grows,
-            testbeds=lambda: map(FleetTestbed.in_words, self._all()),
+            job.console, planned, grows=grows, testbeds=lambda: map(FleetTestbed.in_words, self._all())
         )
 
     def run(self, parts: Iterable[Plan], stopping: Stopping) -> None:

@@ -54,7 +54,9 @@ def find(own_lacks: str = "") -> Rights:
     needs = "the local testbed makes network namespaces, and"
     if is_root and not lacking:
         if not (refusal := _refusal("unshare", *_APART, "sh", "-c", _TRY)):
-            return Rights(ROOT, _with_writable_sysctls())
+            # Docker mounts /proc/sys read-only, also where it gives the capabilities: a /proc of one's own is not.
+            read_only = os.statvfs("/proc/sys").f_flag & os.ST_RDONLY
+            return Rights(ROOT, ("unshare", "--mount-proc") if read_only else ())
         raise Forbidden(
             f"{needs} this machine refuses them to root ({refusal}): in a container, docker run --security-opt "
             f"apparmor=unconfined; or {_FILE}"
@@ -97,12 +99,6 @@ def _refusal(*argv: str) -> str:
         return str(error)
     words = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
     return words[-1].strip() if done.returncode else ""
-
-
-def _with_writable_sysctls() -> tuple[str, ...]:
-    """Docker mounts /proc/sys read-only, also where it gives the capabilities: a /proc of the program's own is not."""
-    read_only = os.statvfs("/proc/sys").f_flag & os.ST_RDONLY
-    return ("unshare", "--mount-proc") if read_only else ()
 
 
 def _sudo() -> bool:

@@ -55,7 +55,6 @@ class LocalTestbed(Testbed):
     build: Callable[[], LocalTestbed] = field(kw_only=True)
 
     def lost(self) -> str:
-        """Words on what has happened to it; empty where all its parts are there. Takes up to some seconds."""
         deadline, words = time.monotonic() + EXPLAIN_S, ""
         while True:
             try:
@@ -214,11 +213,7 @@ def _login(role: str, space: dict[str, Any], inside: Sequence[str]) -> Login:
 
 
 def _links(
-    facts: dict[str, Any],
-    builder: Session,
-    helper: Callable[[str], Session],
-    shape_at: str,
-    undo: ExitStack,
+    facts: dict[str, Any], builder: Session, helper: Callable[[str], Session], shape_at: str, undo: ExitStack
 ) -> tuple[Link, ...]:
     """helper: starts a host's privileged helper, by its role."""
     ends = [(End(**link["near"]), End(**link["far"])) for link in facts["links"]]

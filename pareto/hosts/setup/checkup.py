@@ -122,9 +122,6 @@ def findings(case: Case, *, shaped: bool) -> Iterator[Finding]:
         yield Finding("tcp", control)
 
 
-# Whether the host can be made to shape a link
-
-
 def _netem(case: Case) -> Finding:
     """The privileged program's own trial of netem counts more than what the kernel's files say."""
     by_files, tried, kernel = case["netem"], case["netem_supported"], f"the kernel {case['kernel']}"
@@ -175,9 +172,6 @@ def _rights(case: Case) -> Finding:
     else:
         words = f"{program} does not work: {helper['words']}"
     return Finding("rights", words, fix, fatal=True)
-
-
-# The data links as the host sees them
 
 
 def _side(case: Case, side: Side) -> Iterator[Finding]:

@@ -72,9 +72,6 @@ class Case:
         return f"sudo apt-get install -y {package}" + (" python3-venv" if package == "python3" else "")
 
 
-# What is wanted
-
-
 def digest(wanted: bytes) -> str:
     """The content of the file beside requirements that are installed."""
     return hashlib.sha256(wanted).hexdigest()
@@ -103,9 +100,6 @@ def _pinned(case: Case) -> dict[str, str]:
     wanted = requirements(REQUIREMENTS.read_text())
     wanted = [one for one in wanted if not one.marker or one.marker.evaluate(here)]
     return {one.name: f"{one.name}{one.specifier}" for one in wanted}
-
-
-# What the facts of a host mean
 
 
 def of_python(case: Case) -> Iterator[Finding]:

@@ -55,9 +55,11 @@ def check(login: Login, key: paramiko.PKey, entries: list[Entry]) -> None:
     if any(not entry.revoked for entry in entries):
         if login.host_key:
             raise Unreachable(f"{login} shows another host key ({words}) than it was started with")
+        name = f"'{login.known_as}'" if login.known_as.startswith("[") else login.known_as
+        own = shown(login.known_hosts[0])
         raise Unreachable(
             f"{login} shows another host key ({words}) than known_hosts has: somebody may be in between; "
-            f"if it was set up anew: {_removing(login)}"
+            f"if it was set up anew: ssh-keygen -R {name}" + ("" if own == _USUAL else f" -f {own}")
         )
     file = f"/etc/ssh/ssh_host_{key.algorithm_name.lower()}_key.pub"
     raise NotAdmitted(
@@ -95,9 +97,3 @@ def _adding(login: Login, key: paramiko.PKey) -> str:
     if login.jump or login.proxy_command or login.known_as != plain:
         return f"echo '{login.known_as} {key.get_name()} {key.get_base64()}' >> {file}"
     return f"ssh-keyscan -p {login.port} {login.address} >> {file}"
-
-
-def _removing(login: Login) -> str:
-    name = f"'{login.known_as}'" if login.known_as.startswith("[") else login.known_as
-    file = shown(login.known_hosts[0])
-    return f"ssh-keygen -R {name}" + ("" if file == _USUAL else f" -f {file}")

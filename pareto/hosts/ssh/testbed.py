@@ -72,7 +72,7 @@ def open_ssh_testbed(
 ) -> Testbed:
     """The testbed of a file. Raises TestbedError, with what the doctor would say, where no sweep would run.
 
-    shaped: whether any profile asks for more than the link as it is. For the others see `access.open_testbed`.
+    shaped: whether any profile asks for more than the link as it is. For the others see `open_local`.
     """
     entries = {alone: file.one(alone)} if alone else file.roles
     shapers = shaping(file, shape_at) if shaped else [()] * (len(entries) - 1)
@@ -169,11 +169,8 @@ def _facts(hosts: Mapping[str, Examined], links: Sequence[Link], *, shaped: bool
         "shaper": "netem" if shaped else "none",
         "hosts": {
             role: {
-                "name": case.entry.name,
-                "ssh": case.entry.ssh,
-                "data_address": case.entry.data_address,
+                **{key: getattr(case.entry, key) for key in ("name", "ssh", "data_address", "device")},
                 "data_interface": remote.host.data_interface,
-                "device": case.entry.device,
                 "findings": [f"{finding.what}: {finding.words}" for finding in findings if finding.fix],
             }
             for role, (case, findings, remote) in hosts.items()
