@@ -75,7 +75,7 @@ class Timing:
             # A search measures the same for each model: another one can use it.
             largest = largest if self.care is THOROUGH else 0
             costs_at = on_links(self.bed, self.workers, sweep.transports, largest, self.care), ""
-        made = of_outline(outline, costs.of_units(outline), sweep, times, costs_at[0], self.hosts, codecs)
+        made = of_outline(outline, sweep, times, costs_at[0], self.hosts, codecs)
         return replace(made, backends_at=costs_at[1])
 
     def _codecs(self, prepared: Prepared, outline: Outline) -> Iterator[CodecTimes]:
@@ -142,7 +142,6 @@ def at_once(bed: Testbed, care: Care) -> bool:
 
 def of_outline(
     outline: Outline,
-    units: Sequence[costs.Cost],
     sweep: Sweep,
     times: Iterable[UnitTimes],
     backends: Iterable[BackendCost],
@@ -151,7 +150,7 @@ def of_outline(
 ) -> ModelProfile:
     """The profile, made now, of the model of an outline, with what it took and what its units cost."""
     of_units: dict[str, Any] = {
-        what: np.array([getattr(cost, what) for cost in units], dtype=np.float64)
+        what: np.array([getattr(cost, what) for cost in costs.of_units(outline)], dtype=np.float64)
         for what in ("flops", "parameters", "parameter_bytes")
     }
     return ModelProfile(
