@@ -117,8 +117,7 @@ def spares_s(whole: Plan) -> float:
     taken_s: dict[tuple[int, Group], list[float]] = {}
     for trial in whole.trials:
         if trial.round <= ROUNDS_UNTIL_KNOWN:
-            key = trial.round, group_of(trial.cell.condition)
-            taken_s.setdefault(key, []).append(trial.estimate_s)
+            taken_s.setdefault((trial.round, group_of(trial.cell.condition)), []).append(trial.estimate_s)
     return sum(sum(sorted(of_round)[LEAST_LIKELY:]) for of_round in taken_s.values())
 
 

@@ -112,11 +112,9 @@ class Searching:
         fresh, self._block = self._block not in (None, block), block
         return self._some(number, due, block, done=done, short=short, fresh=fresh)
 
-    def _some(self, number: int, due: Set[Cell], block: Block | None = None, **how: Any) -> plan.Plan:
-        """These cells in a round of this number, in the order of the round, or of its part that the block is."""
-        models, networks = self._models, self._networks
-        if block is not None:
-            models, networks = {block[0]: models[block[0]]}, {block[1]: networks[block[1]]}
+    def _some(self, number: int, due: Set[Cell], block: Block, **how: Any) -> plan.Plan:
+        """These cells in a round of this number, in the order of its part that the block is."""
+        models, networks = {block[0]: self._models[block[0]]}, {block[1]: self._networks[block[1]]}
         return plan.in_rounds((self._sweep, models, networks), [number], lambda cell, _: cell in due, **how)
 
     def expected(self) -> plan.Plan:
@@ -154,8 +152,7 @@ class Searching:
             before, tried = each.after(number - 1), each.tried[number - 1 : number]
             missing = (before.when == 0) & ~tried.any(axis=0) & (before.round == 0)
             due.setdefault(number, set()).update(each.where(missing))
-        parts = (self._some(number, cells) for number, cells in sorted(due.items()))
-        return plan.Plan(tuple(trial for part in parts for trial in part.trials), self._sweep.rounds)
+        return plan.in_rounds(self._asked, sorted(due), lambda cell, number: cell in due[number])
 
     def last(self, condition: Condition) -> int:
         """The last round of what is searched together with a condition's cells."""

@@ -117,8 +117,6 @@ def parse(line: bytes) -> dict[str, Any]:
 def answer(handlers: Mapping[str, Handler], request: dict[str, Any]) -> bytes:
     """The line that replies to a request, whatever exception its handler raises."""
     op, number = request.pop("op", None), request.pop("id", None)
-    if not isinstance(number, (int, str)):
-        number = None
     handler = handlers.get(op) if isinstance(op, str) else None
     reply: dict[str, Any]
     try:
@@ -130,6 +128,7 @@ def answer(handlers: Mapping[str, Handler], request: dict[str, Any]) -> bytes:
     except Exception as error:
         traceback.print_exc()
         reply = {"ok": False, "error": f"{type(error).__name__}: {error}"}
+    number = number if isinstance(number, int | str) else None
     return json.dumps({"id": number, **reply}, default=plain).encode() + b"\n"
 
 

@@ -71,15 +71,13 @@ class Kind(NamedTuple):
         """The file and what in it a text names; None for other texts. Raises UserError for somebody's home that is not
         known."""
         match = re.fullmatch(rf"(.+?\.py)(?::(\w*))?({self.behind})", text)
-        if match is None:
-            return None
-        attribute = match[2] or ""
-        if not (self.alone or attribute.isidentifier()):
+        if match is None or not (self.alone or (match[2] or "").isidentifier()):
             return None
         try:
             file = str(Path(match[1]).expanduser().absolute())
         except RuntimeError as error:
             raise UserError(str(error)) from None
+        attribute = match[2] or ""
         return Own(in_rows(file, attribute), file, attribute, file, match[3])
 
     def typed(self, text: str) -> str:
