@@ -185,11 +185,9 @@ class TrialResult:
         later, first, closed = len(self.hosts) - 1, self.codecs.first, self.codecs.closed
         of_phases = {"latency": slice(first), "throughput": slice(first, closed), "load": slice(closed, None)}
         requests, phases = self.edge.requests, dict[str, dict[str, list[Any]]]()
-        each_phase = {"latency": requests.latency, "throughput": requests.throughput}
         if requests.load is not None:
-            each_phase |= {"load": requests.load.requests}
             phases["dropped"] = {"scheduled_s": requests.load.dropped_s}
-        for phase, columns in each_phase.items():
+        for phase, columns in zip(of_phases, requests.all, strict=False):
             stages_s = columns.stages_s
             phases[phase] = {
                 **{name: values for name, values in plain(columns).items() if name != "stages_s"},
