@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, TextIO, cast
 
 from pareto import CLONE, __version__
-from pareto.protocol.errors import lacks_memory
+from pareto.protocol.errors import lack_of_memory
 
 _SAME = (
     *("blosc2", "cryptography", "lz4", "paramiko", "psutil"),
@@ -91,7 +91,7 @@ def guarded(command: Callable[[], int]) -> int:
         elif isinstance(fault, OSError):
             print(f"error: what is printed cannot be written: {fault.strerror}", file=sys.stderr)
     except Exception as error:
-        code = 2 if lacks_memory(error) else os.EX_SOFTWARE
+        code = 2 if lack_of_memory(error) else os.EX_SOFTWARE
         report(error)
     finally:
         sys.stdout = printed
@@ -132,7 +132,7 @@ class _Printed:
 def report(error: BaseException) -> None:
     """Print a line about a fault on stderr."""
     with suppress(OSError):
-        print(f"error: {_MEMORY if lacks_memory(error) else _line(error)}", file=sys.stderr)
+        print(f"error: {_MEMORY if lack_of_memory(error) else _line(error)}", file=sys.stderr)
 
 
 def _line(error: BaseException) -> str:

@@ -18,7 +18,7 @@ from pareto.basics.escaping import say, terminal
 from pareto.commands import advise, backend, compare, hosts, report, runs, show
 from pareto.commands import help as cli_help
 from pareto.commands.help import FORESEE, MEASURE, app, argument, command, option, takes, typed
-from pareto.protocol.errors import UserError, in_plain_words, lacks_memory
+from pareto.protocol.errors import UserError, in_plain_words, lack_of_memory
 from pareto.sweep import options as declared
 from pareto.sweep.options import OPTIONS
 
@@ -180,7 +180,7 @@ def main() -> int:
         say("interrupted", aside=True)
         return 130
     except UserError as error:
-        if lacks_memory(error):  # no fault of what the user gave
+        if lack_of_memory(error):  # no fault of what the user gave
             raise
         return _complain(str(error))
     except OSError as error:

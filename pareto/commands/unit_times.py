@@ -25,7 +25,6 @@ from pareto.basics.console import digits
 from pareto.basics.console import table as console_table
 from pareto.basics.escaping import say
 from pareto.hosts.access import require_testbed
-from pareto.hosts.connection import FAULTS
 from pareto.models.prepare import Prepared, canonical, recipe
 from pareto.partitions import model as partitioned
 from pareto.predict.model_profiles import Kept, folder_of, names, on_testbed
@@ -36,7 +35,7 @@ from pareto.simulated.workers import Simulation
 from pareto.simulated.world import load
 from pareto.sweep.networks import links_of
 from pareto.sweep.sweep import Sweep
-from pareto.trial.start import not_started, testbed_of
+from pareto.trial.start import testbed_of, unbroken
 from pareto.trial.workers import Workers
 
 OFF_LINE = 0.25
@@ -95,10 +94,8 @@ def make_or_reuse(out: Console, sweep: Sweep, folder: Path = PROFILES, *, fresh:
         sample_s = None if bed.is_local else sweep.sample
         how = sample_s, sweep.tcp, sweep.allocators[0], sweep.own_backends
         with closing(Workers(bed, prepared, sweep.transports, *how)) as workers:
-            try:
+            with unbroken(bed):
                 workers.start()
-            except FAULTS as fault:
-                raise not_started(bed, fault) from fault
             # A line on a terminal, drawn between measurements by this thread alone: the hosts may share this machine.
             with Live(console=out, auto_refresh=False, transient=True) as live:
                 show = partial(live.update, refresh=True)

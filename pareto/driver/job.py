@@ -19,7 +19,6 @@ from pareto.basics.console import console as standard_output
 from pareto.driver.fleet import cluster
 from pareto.driver.runner import Runner, Tally, Watcher
 from pareto.hosts.access import require_testbed
-from pareto.hosts.connection import FAULTS
 from pareto.hosts.inventory import SIMULATED, THIS_MACHINE
 from pareto.hosts.testbed import Testbed
 from pareto.partitions.recipe import squashed
@@ -102,10 +101,8 @@ class Job:
         """Build the testbed and have the workers begin to start. Raises TestbedError."""
         bed = undo.enter_context(closing(self.testbed()))
         workers = undo.enter_context(closing(self._of_testbed(bed)))
-        try:
+        with start.unbroken(bed):
             workers.launch()
-        except FAULTS as error:
-            raise start.not_started(bed, error) from error
         self._opened = bed, workers
 
     def _prepare(self) -> dict[str, foreseen.ModelFacts]:

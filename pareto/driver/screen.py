@@ -19,11 +19,11 @@ from pareto.hosts.host import TcpSettings, chain, gpus_in_words
 from pareto.partitions.allocator import TUNED
 from pareto.partitions.engines.registry import EAGER
 from pareto.protocol.constants import MOST_REQUESTS, MOST_ROUNDS
-from pareto.protocol.pace import one_by_one
 from pareto.remote.codecs.registry import NONE
 from pareto.remote.link import probe
 from pareto.remote.link.profile import describe
 from pareto.remote.link.units import minutes, nbytes
+from pareto.remote.worker.pace import one_by_one
 from pareto.sweep import dataset_names, load
 from pareto.sweep.cell import Cell
 from pareto.sweep.foreseen import Asked, ModelFacts, Models, of_links, reach, too_large

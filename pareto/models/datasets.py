@@ -174,10 +174,11 @@ class _Own:
 
     def __init__(self, name: str, path: Path | None) -> None:
         """Raises UserError."""
-        own = dataset_names.OWN.own(name)
+        kind, own = dataset_names.OWN, dataset_names.OWN.own(name)
         self._file = Path(own.file) if own else None
         self._shown = name if own else f"data set {name}"
-        made = self._calling(lambda: _maker(name)(path), f"({str(path)!r})" if path else "(None)")
+        maker = partial(user_file.maker, own, kind.what) if own else kind.offered()[name].load
+        made = self._calling(lambda: maker()(path), f"({str(path)!r})" if path else "(None)")
         if not (hasattr(made, "__len__") and hasattr(made, "__getitem__")):
             raise UserError(
                 f"{self._shown} makes no data set but {type(made).__name__}: it needs len() and [i]"
@@ -236,12 +237,6 @@ class _Own:
         name = self._shown.rpartition(":")[2] if self._file else self._shown
         with blaming(self._file, f"{name}{what} fails", (UserError,)):
             return call()
-
-
-def _maker(name: str) -> Callable[[Path | None], Any]:
-    if own := dataset_names.OWN.own(name):
-        return user_file.maker(own, dataset_names.OWN.what)
-    return dataset_names.OWN.offered()[name].load()  # type: ignore[no-any-return]
 
 
 def match(

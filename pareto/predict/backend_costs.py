@@ -32,7 +32,6 @@ USUAL_BYTES = 1_000_000
 """The largest payload that is probed is at least as large."""
 MOST_LINK_S, MOST_STREAM_S = 1.0, 0.1
 """A payload that takes the link longer is not probed, or not for its processor time."""
-NOT_STREAMED = (math.nan,) * 3
 SAMPLE_S = 0.02
 STREAM_S, LEAST_STREAMED, IN_FLIGHT = 0.05, 4, 4
 """Streams for the processor time: how long each lasts, or how many payloads; how many unanswered."""
@@ -72,13 +71,13 @@ def on_links(
     largest_bytes: of the payloads that requests may have. Raises FAULTS, TestbedError."""
 
     def crossed(readings: Mapping[str, Reading]) -> list[BackendCost]:
-        costs = list[BackendCost]()
+        costs = dict[tuple[str, str], BackendCost]()
         for group in _groups(backends):
             for link, (near, far) in zip(bed.links, workers.opened(group).values(), strict=True):
                 ends, reading = Ends(near, far, link.near.interface), readings.get(link.name)
-                costs += added(ends, link, reading, group, largest_bytes, care)
-        names = [link.name for link in bed.links]
-        return sorted(costs, key=lambda cost: (names.index(cost.link), backends.index(cost.backend)))
+                made = added(ends, link, reading, group, largest_bytes, care)
+                costs |= {(link.name, cost.backend): cost for cost in made}
+        return [costs[link.name, backend] for link, backend in product(bed.links, backends)]
 
     def shape(profile: Profile) -> None:
         for link in bed.links:
@@ -133,7 +132,7 @@ def added(
     of_link = np.array([link_s(reading, size) for size in sizes])
     for way in backends:
         quiet = np.array([np.quantile(trips[way, size], QUIET) for size in sizes])
-        taken = np.array([np.median(busy[way, size] or [NOT_STREAMED], axis=0) for size in sizes])
+        taken = np.array([np.median(busy[way, size] or [(math.nan,) * 3], axis=0) for size in sizes])
         yield BackendCost(link.name, way, np.array(sizes, dtype=np.float64), quiet, of_link, *taken.T)
 
 

@@ -18,13 +18,10 @@ from pareto.analysis.backend_cost import BackendCost
 from pareto.analysis.model_profile import ModelProfile, read
 from pareto.analysis.naming import file_stem
 from pareto.basics.escaping import short
-from pareto.hosts.connection import FAULTS
-from pareto.hosts.host import TestbedError
 from pareto.hosts.testbed import Testbed
 from pareto.models.prepare import Prepared, prepare, recipe
 from pareto.partitions import model as partitioned
 from pareto.partitions import registry
-from pareto.partitions.weights import file_digest
 from pareto.predict.backend_costs import QUICK, THOROUGH, Care
 from pareto.predict.model_times import Timing
 from pareto.predict.search import Group, group_of
@@ -36,6 +33,7 @@ from pareto.sweep.networks import links_of
 from pareto.sweep.plan import Plan
 from pareto.sweep.sweep import Sweep
 from pareto.trial.model_upload import Meter
+from pareto.trial.start import unbroken
 from pareto.trial.workers import Workers
 
 FORM = 2
@@ -77,7 +75,7 @@ def on_testbed(
     """
     care = THOROUGH if spares_s is None else QUICK
     profiles: Kept = {}
-    try:
+    with unbroken(bed, "the profile broke off"):
         facts = workers.facts()
         outlines = {name: partitioned.outline(recipe(name, sweep)) for name in names(sweep)}
         places = {name: folder_of(folder, sweep, outline) for name, outline in outlines.items()}
@@ -101,8 +99,6 @@ def on_testbed(
             made = timing.profile(prepared[name], outlines[name], costs)
             made.write(places[name], under=folder)
             profiles[name] = made, places[name]
-    except FAULTS as fault:
-        raise TestbedError(f"the profile broke off: {bed.lost() or fault}") from fault
     return {name: profiles[name] for name in outlines}
 
 
@@ -121,8 +117,7 @@ def spares_s(whole: Plan) -> float:
     taken_s: dict[tuple[int, Group], list[float]] = {}
     for trial in whole.trials:
         if trial.round <= ROUNDS_UNTIL_KNOWN:
-            key = trial.round, group_of(trial.cell.condition)
-            taken_s.setdefault(key, []).append(trial.estimate_s)
+            taken_s.setdefault((trial.round, group_of(trial.cell.condition)), []).append(trial.estimate_s)
     return sum(sum(sorted(of_round)[LEAST_LIKELY:]) for of_round in taken_s.values())
 
 
@@ -137,10 +132,8 @@ def folder_of(folder: Path, sweep: Sweep, outline: partitioned.Outline, world: A
     settings: list[Any] = [outline.graph_digest, sweep.batch_sizes, sweep.transports]
     if any(codec.names for codec in sweep.coding):  # which take longer for some images than for others
         images = sweep.dataset, str(sweep.data_path), sweep.images, sweep.weights, sweep.seed
-        files = [Path(codec.own.file) for codec in sweep.coding if codec.own is not None]
-        files += [Path(made.file)] if (made := dataset_names.OWN.own(sweep.dataset)) else []
-        own = [file_digest(file) for file in files]
-        settings += [sorted(sweep.codecs), *own, *images]
+        own = [*(codec.own for codec in sweep.coding), dataset_names.OWN.own(sweep.dataset)]
+        settings += [sorted(sweep.codecs), *(each.digest() for each in own if each), *images]
     keys = (json.dumps(each, sort_keys=True).encode() for each in (settings, of_links))
     stems = [file_stem(outline.name), *(hashlib.sha256(key).hexdigest()[:10] for key in keys)]
     return folder / "-".join(stems)

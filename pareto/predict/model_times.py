@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from pareto.analysis.backend_cost import BackendCost
-from pareto.analysis.model_profile import CodecTimes, ModelProfile, Quartet, UnitTimes
+from pareto.analysis.model_profile import CodecTimes, ModelProfile, UnitTimes
 from pareto.analysis.statistics.samples import Floats, intervals
 from pareto.hosts.host import EDGE, TestbedError
 from pareto.hosts.testbed import Testbed
@@ -75,7 +75,7 @@ class Timing:
             # A search measures the same for each model: another one can use it.
             largest = largest if self.care is THOROUGH else 0
             costs_at = on_links(self.bed, self.workers, sweep.transports, largest, self.care), ""
-        made = of_outline(outline, costs.of_units(outline), sweep, times, costs_at[0], self.hosts, codecs)
+        made = of_outline(outline, sweep, times, costs_at[0], self.hosts, codecs)
         return replace(made, backends_at=costs_at[1])
 
     def _codecs(self, prepared: Prepared, outline: Outline) -> Iterator[CodecTimes]:
@@ -142,7 +142,6 @@ def at_once(bed: Testbed, care: Care) -> bool:
 
 def of_outline(
     outline: Outline,
-    units: Sequence[costs.Cost],
     sweep: Sweep,
     times: Iterable[UnitTimes],
     backends: Iterable[BackendCost],
@@ -150,10 +149,7 @@ def of_outline(
     codecs: Iterable[CodecTimes] = (),
 ) -> ModelProfile:
     """The profile, made now, of the model of an outline, with what it took and what its units cost."""
-    of_units: dict[str, Any] = {
-        what: np.array([getattr(cost, what) for cost in units], dtype=np.float64)
-        for what in ("flops", "parameters", "parameter_bytes")
-    }
+    of_units = np.array([astuple(cost) for cost in costs.of_units(outline)], dtype=np.float64)
     return ModelProfile(
         model=outline.name,
         graph_digest=outline.graph_digest,
@@ -161,7 +157,9 @@ def of_outline(
         input=recipe(outline.name, sweep).input,
         points=tuple((point.name, point.payload_bytes) for point in outline.points),
         result_bytes=sum(spec.nbytes for spec in outline.results),
-        **of_units,
+        flops=of_units[:, 0],
+        parameters=of_units[:, 1],
+        parameter_bytes=of_units[:, 2],
         activation_bytes=np.array(costs.activation_bytes(outline), dtype=np.float64),
         times=tuple(times),
         backends=tuple(backends),
@@ -192,7 +190,6 @@ def unit_times(
     (whole_low,), (whole_high,) = intervals(whole_s[None, :])
     least = np.quantile(sums_s, LEAST_SHARE)  # no wait that was taken off in one run too many is in it
     whole_j, *units_j = np.array(energy_j or [None], dtype=np.float64)
-    whole: Quartet = float(np.median(whole_s)), float(whole_low), float(whole_high), float(least)
     return UnitTimes(
         role=role,
         device=str(facts.get("device", "")),
@@ -203,7 +200,7 @@ def unit_times(
         low_s=factor * low_s,
         high_s=factor * high_s,
         least_s=np.quantile(units_s, LEAST_SHARE, axis=1),
-        whole_s=whole,
+        whole_s=(float(np.median(whole_s)), float(whole_low), float(whole_high), float(least)),
         outside_s=float(np.median(runs.outside_s)),
         peak_bytes=np.array(runs.peak_bytes or [], dtype=np.float64),
         energy_j=float(whole_j),

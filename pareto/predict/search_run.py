@@ -106,16 +106,15 @@ class Searching:
         short: set[Cell] = set()
         if number == 1 and not (self._is_by_profile or self._awaits):
             # What needs no link, or the link alone, says which of the others are ruled out.
-            due = {cell for cell in due if cell.cuts[0] == 0 or not self._crossed(cell)} or due
+            crosses = {cell for cell in due if cell.cuts[0] and self._models[cell.model].crossing(cell.cuts)}
+            due = due - crosses or due
             short = {cell for each in there for cell in each.ruled_out(each.medians)}
         fresh, self._block = self._block not in (None, block), block
         return self._some(number, due, block, done=done, short=short, fresh=fresh)
 
-    def _some(self, number: int, due: Set[Cell], block: Block | None = None, **how: Any) -> plan.Plan:
-        """These cells in a round of this number, in the order of the round, or of its part that the block is."""
-        models, networks = self._models, self._networks
-        if block is not None:
-            models, networks = {block[0]: models[block[0]]}, {block[1]: networks[block[1]]}
+    def _some(self, number: int, due: Set[Cell], block: Block, **how: Any) -> plan.Plan:
+        """These cells in a round of this number, in the order of its part that the block is."""
+        models, networks = {block[0]: self._models[block[0]]}, {block[1]: self._networks[block[1]]}
         return plan.in_rounds((self._sweep, models, networks), [number], lambda cell, _: cell in due, **how)
 
     def expected(self) -> plan.Plan:
@@ -153,8 +152,7 @@ class Searching:
             before, tried = each.after(number - 1), each.tried[number - 1 : number]
             missing = (before.when == 0) & ~tried.any(axis=0) & (before.round == 0)
             due.setdefault(number, set()).update(each.where(missing))
-        parts = (self._some(number, cells) for number, cells in sorted(due.items()))
-        return plan.Plan(tuple(trial for part in parts for trial in part.trials), self._sweep.rounds)
+        return plan.in_rounds(self._asked, sorted(due), lambda cell, number: cell in due[number])
 
     def last(self, condition: Condition) -> int:
         """The last round of what is searched together with a condition's cells."""
@@ -226,8 +224,8 @@ class Searching:
         for each in self._searches.values():
             rounds = each.tried.sum(axis=0)
             tried.update(rounds[rounds > 0].tolist())
-            off = int(((each.decision.strikes.how == PHYSICS) & (rounds == 0)).sum())
-            physics, open_ = physics + off, open_ + int((rounds == 0).sum()) - off
+            how = each.decision.strikes.how[rounds == 0]
+            physics, open_ = physics + int((how == PHYSICS).sum()), open_ + int((how != PHYSICS).sum())
             for number, place in np.argwhere(each.tried):
                 took_s[each.cells[place], number + 1] = each.took_s[number, place]
         words = [f"{count} in {number}" for number, count in sorted(tried.items(), reverse=True)]
@@ -286,10 +284,6 @@ class Searching:
         if self._sweep.search:
             return on
         backend = np.array([cell.backend for cell in cells])
-        is_free = np.array([not self._crossed(cell) for cell in cells])
+        is_free = np.array([not self._models[cell.model].crossing(cell.cuts) for cell in cells])
         own = (backend[:, None] == pd.unique(backend)) | is_free[:, None]
         return np.asarray((on[:, :, None] & own[:, None]).reshape(len(cells), -1))
-
-    def _crossed(self, cell: Cell) -> int:
-        """How many links a request of the cell crosses."""
-        return sum(cut < self._models[cell.model].last for cut in cell.cuts)

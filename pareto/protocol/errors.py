@@ -20,7 +20,7 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def place(file: Path, error: BaseException, shown: str = "") -> str:
+def _place(file: Path, error: BaseException, shown: str) -> str:
     """The file, and the line in it from which the error comes. shown: the file as messages name it, if not so."""
     name = shown or str(file)
     if isinstance(error, SyntaxError) and error.filename == str(file):
@@ -30,7 +30,7 @@ def place(file: Path, error: BaseException, shown: str = "") -> str:
     return f"{name}:{lines[-1]}" if lines else name
 
 
-def said(error: BaseException) -> str:
+def _said(error: BaseException) -> str:
     """The kind of an error, and what it says."""
     text, kind = error.msg if isinstance(error, SyntaxError) else str(error), type(error).__name__
     words = f"{kind}: {' '.join(text.split())}" if text else kind
@@ -44,30 +44,28 @@ def said(error: BaseException) -> str:
 @contextmanager
 def blaming(
     file: Path | None,
-    what: str,
+    what: str = "",
     passing: tuple[type[Exception], ...] = (),
     *,
     kind: type[Exception] = UserError,
     shown: str = "",
 ) -> Iterator[None]:
     """A context for a user's own code, which raises what it likes: that becomes one line of this kind with its place.
-    file: of the code; None: a package. what: the code is. passing: what is raised as it comes. shown: see `place`."""
+    file: of the code; None: a package. what: the code is. passing: what is raised as it comes. shown: see `_place`."""
     try:
         yield
     except passing:
         raise
     except (Exception, SystemExit) as error:
-        where = f"{place(file, error, shown)}: " if file else ""
-        raise kind(f"{where}{what}: {said(error)}") from error
+        where = _place(file, error, shown) if file else ""
+        raise kind(": ".join(filter(None, (where, what, _said(error))))) from error
 
 
-def lacks_memory(error: BaseException | None) -> bool:
-    """Whether it came of memory that was not there, whatever was made of that on the way."""
-    while error is not None:
-        if isinstance(error, MemoryError) or _NO_MEMORY.search(str(error)):
-            return True
-        error = error.__context__
-    return False
+def lack_of_memory(error: BaseException | None, *kinds: type[BaseException]) -> BaseException | None:
+    """The error by which memory was not there, of those that this one comes of; None without. kinds: more of them."""
+    while error and not (isinstance(error, (MemoryError, *kinds)) or _NO_MEMORY.search(str(error))):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 _NO_MEMORY = re.compile(

@@ -20,7 +20,9 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import Any, BinaryIO
+
+from pareto.protocol.errors import BackendError, UserError
 
 Handler = Callable[[dict[str, Any]], Any]
 
@@ -32,7 +34,7 @@ sets two traces of as many steps as there may be, has half as much."""
 
 
 class Refused(Exception):
-    """A request that cannot be met, for a reason the user can act on: reported without a traceback."""
+    """A request that cannot be met, for a reason the user can act on."""
 
 
 class ProtocolError(Exception):
@@ -52,7 +54,7 @@ def serve(
     """
     requests: queue.SimpleQueue[tuple[dict[str, Any], int]] = queue.SimpleQueue()
     global _replies
-    replies = _replies = os.dup(1)
+    _replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever a library prints goes to stderr
     ending = threading.Lock()
     taken_bytes = answered_bytes = 0
@@ -96,7 +98,7 @@ def serve(
             request, size = requests.get()
             reply = answer(handlers, request)
             answered_bytes += size
-            write_all(replies, reply)
+            _write(reply)
     except OSError:  # nobody reads the replies any more
         pass
     finally:
@@ -115,19 +117,18 @@ def parse(line: bytes) -> dict[str, Any]:
 def answer(handlers: Mapping[str, Handler], request: dict[str, Any]) -> bytes:
     """The line that replies to a request, whatever exception its handler raises."""
     op, number = request.pop("op", None), request.pop("id", None)
-    if not isinstance(number, (int, str)):
-        number = None
     handler = handlers.get(op) if isinstance(op, str) else None
     reply: dict[str, Any]
     try:
         if handler is None:
             raise Refused(f"unknown request {reprlib.repr(op)}")
         reply = {"ok": True, "result": handler(request)}
-    except Refused as refusal:
+    except (Refused, UserError, BackendError) as refusal:  # of a user's file, another host or the link, too
         reply = {"ok": False, "error": str(refusal)}
     except Exception as error:
         traceback.print_exc()
         reply = {"ok": False, "error": f"{type(error).__name__}: {error}"}
+    number = number if isinstance(number, int | str) else None
     return json.dumps({"id": number, **reply}, default=plain).encode() + b"\n"
 
 
@@ -157,18 +158,16 @@ def _lines(fd: int, silence_limit_s: float) -> Iterator[bytes]:
     print(f"nothing heard from the driver for {silence_limit_s:g} s", file=sys.stderr)
 
 
-_replies: int | None = None
+_replies: BinaryIO | None = None
 """Where `serve` writes; None in a program that does not serve."""
 
 
 def send_so_far(report: object) -> None:
     """Report how far the request is that is being answered. Its handler has not returned yet: lines do not mix."""
+    _write(json.dumps({"so_far": report}, default=plain).encode() + b"\n")
+
+
+def _write(line: bytes) -> None:
     if _replies is not None:
-        write_all(_replies, json.dumps({"so_far": report}, default=plain).encode() + b"\n")
-
-
-def write_all(fd: int, data: bytes) -> None:
-    """Write all of it, however little each call takes. Raises OSError."""
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
+        _replies.write(line)
+        _replies.flush()

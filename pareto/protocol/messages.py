@@ -70,6 +70,9 @@ class Columns:
         if len({len(column) for column in vars(self).values()}) > 1:
             raise ValueError("its columns have different lengths")
 
+    def __len__(self) -> int:
+        return len(next(iter(vars(self).values())))
+
 
 @dataclass
 class Cuda:

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from pareto.protocol.errors import UserError, blaming, place, said
+from pareto.protocol.errors import UserError, blaming
 
 
 @dataclass(frozen=True)
@@ -71,15 +71,13 @@ class Kind(NamedTuple):
         """The file and what in it a text names; None for other texts. Raises UserError for somebody's home that is not
         known."""
         match = re.fullmatch(rf"(.+?\.py)(?::(\w*))?({self.behind})", text)
-        if match is None:
-            return None
-        attribute = match[2] or ""
-        if not (self.alone or attribute.isidentifier()):
+        if match is None or not (self.alone or (match[2] or "").isidentifier()):
             return None
         try:
             file = str(Path(match[1]).expanduser().absolute())
         except RuntimeError as error:
             raise UserError(str(error)) from None
+        attribute = match[2] or ""
         return Own(in_rows(file, attribute), file, attribute, file, match[3])
 
     def typed(self, text: str) -> str:
@@ -93,9 +91,10 @@ class Kind(NamedTuple):
             file = Path(text.rstrip(":")).name
             raise UserError(f"say what in the file makes the {self.what}, as in {file}:{self.example}")
 
+    @functools.cache  # noqa: B019  (a kind is a constant)
     def offered(self) -> dict[str, EntryPoint]:
         """The entry points of packages, by name."""
-        return offered(self.group)
+        return {point.name: point for point in entry_points(group=self.group)}
 
 
 def module_of(file: Path, what: str, shown: str = "") -> ModuleType:
@@ -109,12 +108,11 @@ def module_of(file: Path, what: str, shown: str = "") -> ModuleType:
     module.__file__ = str(file)
     sys.modules[name] = module  # dataclasses and pickle look for the module of a class there
     try:
-        exec(compile(text, str(file), "exec", dont_inherit=True), vars(module))  # noqa: S102
-    except BaseException as error:
+        with blaming(file, shown=shown):
+            exec(compile(text, str(file), "exec", dont_inherit=True), vars(module))  # noqa: S102
+    except BaseException:
         del sys.modules[name]
-        if not isinstance(error, (Exception, SystemExit)):
-            raise
-        raise UserError(f"{place(file, error, shown)}: {said(error)}") from error
+        raise
     return module
 
 
@@ -128,8 +126,3 @@ def _text(file: Path, what: str = "") -> bytes:
 def in_rows(file: str, attribute: str) -> str:
     """The name in rows: `file.Name`, in letters that any file's name may have."""
     return re.sub(r"[^\w.-]", "_", f"{Path(file).stem}.{attribute}")
-
-
-@functools.cache
-def offered(group: str) -> dict[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=group)}

@@ -84,14 +84,9 @@ class Phases:
     load: Offered | None = None
 
     @property
-    def made(self) -> int:
-        """How many requests `throughput` has."""
-        return len(self.throughput.started_s)
-
-    @property
-    def served(self) -> int:
-        """How many requests of `load` were served."""
-        return 0 if self.load is None else len(self.load.requests.started_s)
+    def all(self) -> list[Requests]:
+        """The requests of each phase, in the order of the phases."""
+        return [self.latency, self.throughput, *([self.load.requests] if self.load else [])]
 
 
 @dataclass
@@ -214,7 +209,7 @@ class TrialReport(Usage):
             raise ValueError("its trial_window ends before it begins")
         if self.prefetch and self.coded is None:
             raise ValueError(f"its prefetch is {self.prefetch}, without any decode_s")
-        for phase in (self.requests.latency, self.requests.throughput):
+        for phase in self.requests.all:
             if len(phase.stages_s[0]) != len(self.stages_s):
                 raise ValueError("its stages_s are not as many as those of its requests")
 

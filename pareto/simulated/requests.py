@@ -5,17 +5,17 @@ from __future__ import annotations
 import bisect
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 import numpy as np
 
 from pareto.analysis.statistics.samples import Floats
-from pareto.protocol.pace import in_bursts, one_by_one
 from pareto.protocol.trial_messages import Arrivals
 from pareto.remote.link.probe import GOODPUT, Span, delay_range_s
 from pareto.remote.link.profile import Direction
 from pareto.remote.worker.open_loop import Offered
+from pareto.remote.worker.pace import in_bursts, one_by_one
 from pareto.remote.worker.phases import Phase, Sample
 from pareto.simulated.world import LinkTruth, World
 from pareto.sweep.bounds import Crossing
@@ -106,8 +106,8 @@ class RequestPath:
         at, count = arrivals.at_s, len(arrivals.at_s)
         samples, taken = self._pipelined(at, depth, arrivals.queue)
         dropped_s = [at[number] for number in sorted({*range(count)}.difference(taken))]
-        phase = Phase(origin_s, samples, [], depth)
-        return Offered(phase, [at[number] for number in taken], dropped_s, [0.0] * count)
+        served = [replace(one, scheduled_s=at[number]) for one, number in zip(samples, taken, strict=True)]
+        return Offered(Phase(origin_s, served, [], depth), dropped_s, [0.0] * count)
 
     def _pipelined(self, at_s: Sequence[float], depth: int, queue: int) -> tuple[list[Sample], list[int]]:
         """The requests that come at these times, `depth` in flight, and the numbers of those that the queue took."""

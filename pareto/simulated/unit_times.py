@@ -33,8 +33,7 @@ def model_profile(simulation: Simulation, name: str, sweep: Sweep) -> ModelProfi
     A host's speed differs from its usual one as it does in a trial and in a round; runs differ as requests do.
     """
     outline = partitioned.outline(recipe(name, sweep))
-    units = costs.of_units(outline)
-    flops = [cost.flops for cost in units]
+    flops = [cost.flops for cost in costs.of_units(outline)]
     roles = chain(links_of(sweep) + 1)
     world, noise = simulation.world, simulation.world.noise
     draws = np.random.default_rng([world.seed, len(outline.points)])
@@ -67,4 +66,4 @@ def model_profile(simulation: Simulation, name: str, sweep: Sweep) -> ModelProfi
         BackendCost(f"{near}-{far}", backend, payloads, np.full(len(PAYLOADS), each_s), 0 * payloads)
         for (near, far), (backend, each_s) in product(pairwise(roles), adds_s.items())
     )
-    return of_outline(outline, units, sweep, times, backends, hosts, coded)
+    return of_outline(outline, sweep, times, backends, hosts, coded)

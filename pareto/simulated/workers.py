@@ -28,14 +28,13 @@ from pareto.partitions.engines import registry as engines
 from pareto.partitions.graph import TensorSpec
 from pareto.partitions.model import Outline
 from pareto.predict.model_times import coded_at
-from pareto.protocol import pace
 from pareto.protocol.trial_messages import Coded, Progress, TrialReport, Usage, WrongOutput
 from pareto.remote.backends import registry
 from pareto.remote.codecs import base
 from pareto.remote.codecs import registry as codecs
 from pareto.remote.link import probe
 from pareto.remote.link.profile import Profile
-from pareto.remote.worker import phases, served
+from pareto.remote.worker import pace, phases, served
 from pareto.remote.worker.open_loop import Offered
 from pareto.remote.worker.trial import figures, pacing
 from pareto.simulated.requests import RequestPath, Work

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pareto.protocol.constants import BURST
-from pareto.protocol.pace import in_flight
 from pareto.remote.codecs.registry import NONE, ways
 from pareto.remote.link import probe
 from pareto.remote.link.profile import Profile
+from pareto.remote.worker.pace import in_flight
 from pareto.sweep import bounds
 from pareto.sweep.cell import Cell
 from pareto.sweep.networks import Networks

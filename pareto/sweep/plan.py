@@ -8,10 +8,10 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field, replace
 
 from pareto.protocol.errors import UserError
-from pareto.protocol.pace import alone_s, in_bursts, one_by_one
 from pareto.protocol.trial_messages import Arrivals
 from pareto.remote.link import probe
 from pareto.remote.link.units import nbytes
+from pareto.remote.worker.pace import alone_s, in_bursts, one_by_one
 from pareto.sweep import load
 from pareto.sweep.cell import Cell, Condition
 from pareto.sweep.foreseen import Asked, ModelFacts, Models, crossings, steps_s, too_large

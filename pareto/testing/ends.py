@@ -71,9 +71,8 @@ class Pair:
 
     def connected(self, token: str) -> Client:
         """One more client. Raises BackendError."""
-        return base.backend(self.name.name).connect(
-            HERE, self._port, token, self.name.variant, *_by(self.name, self._seal)
-        )
+        to_seal = (self._seal,) if self.name.seal else ()
+        return base.backend(self.name.name).connect(HERE, self._port, token, self.name.variant, *to_seal)
 
     def serve(self, takes: Tensors, kind: str = "", gives: Tensors | None = None) -> bytes:
         """The name of a new stage: the far end serves it, for such tensors, and the client expects what it gives, the
@@ -104,10 +103,6 @@ def _loaded(text: str) -> registry.BackendName:
     return registry.parse(text)
 
 
-def _by(name: registry.BackendName, seal: Tls | None) -> tuple[Tls, ...]:
-    return (seal,) if seal is not None and name.seal else ()
-
-
 def _meeting(name: registry.BackendName, role: str, port: int) -> JoinAgents:
     return JoinAgents(name.transport, role, ROLES, HERE, port, INTERFACE)
 
@@ -121,12 +116,11 @@ def _begin(log: str) -> None:
 def _far(pipe: Connection, log: str, text: str, keys: Keys) -> None:
     _begin(log)
     name = _loaded(text)
-    backend = base.backend(name.name)
-    server = backend.serve(HERE, TOKEN, *_by(name, Tls.of(keys)))
+    server = base.servers(HERE, TOKEN, keys, [text])[name.server]
     listener = socket.create_server((HERE, 0))
     pipe.send((os.getpid(), server.port, listener.getsockname()[1]))
     if name.agent:
-        backend.join(_meeting(name, "far", 0), listener)
+        base.backend(name.name).join(_meeting(name, "far", 0), listener)
     while True:
         try:
             kind, takes, stage = pipe.recv()

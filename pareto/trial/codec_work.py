@@ -132,10 +132,10 @@ def without_codecs(report: TrialReport, later: Sequence[Usage]) -> TrialReport:
         )
 
     phases = report.requests
-    lone, first = apart(phases.latency, 0), len(phases.latency.started_s)
+    lone, first = apart(phases.latency, 0), len(phases.latency)
     phases = replace(phases, latency=lone, throughput=apart(phases.throughput, first))
     if (load := phases.load) is not None:
-        closed = first + len(phases.throughput.started_s)
+        closed = first + len(phases.throughput)
         phases = replace(phases, load=replace(load, requests=apart(load.requests, closed)))
     stages_s = tuple(max(1e-9, statistics.median(each)) for each in zip(*lone.stages_s, strict=True))
     return replace(report, requests=phases, stages_s=stages_s)

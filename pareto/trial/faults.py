@@ -211,8 +211,7 @@ def _beside_s(crossing: Crossing) -> float:
 
 def _bytes_faults(result: TrialResult, crossings: Sequence[Crossing]) -> Iterator[str]:
     """Each data interface must have carried what the requests claim to have sent and received."""
-    phases = result.edge.requests
-    requests = len(phases.latency.started_s) + phases.made + phases.served
+    requests = sum(map(len, result.edge.requests.all))
     _, results = result.codecs.results
     for (role, host), crossing in zip(result.hosts.items(), crossings, strict=False):
         usage, what = host.usage, f"{role}'s data interface"

@@ -10,9 +10,9 @@ from functools import cached_property
 from typing import Any
 
 from pareto.hosts.host import EDGE, ROLES
-from pareto.protocol import pace
 from pareto.protocol.jsonlines import plain
 from pareto.protocol.trial_messages import TrialReport, Usage
+from pareto.remote.worker import pace
 from pareto.sweep import bounds
 from pareto.sweep.bounds import Crossing
 from pareto.sweep.cell import Cell
@@ -90,9 +90,8 @@ class TrialResult:
     @cached_property
     def codecs(self) -> CodecWork:
         coded = {role: host.usage.coded for role, host in self.hosts.items() if host.usage.coded is not None}
-        return CodecWork(
-            coded, first := len(self.edge.requests.latency.started_s), first + self.edge.requests.made
-        )
+        first, second, *_ = map(len, self.edge.requests.all)
+        return CodecWork(coded, first, first + second)
 
     def crossed(self, crossings: Sequence[Crossing]) -> list[Crossing]:
         """The crossings with what was sent over each link: the least that holds in both phases, for a bound."""
@@ -186,11 +185,9 @@ class TrialResult:
         later, first, closed = len(self.hosts) - 1, self.codecs.first, self.codecs.closed
         of_phases = {"latency": slice(first), "throughput": slice(first, closed), "load": slice(closed, None)}
         requests, phases = self.edge.requests, dict[str, dict[str, list[Any]]]()
-        each_phase = {"latency": requests.latency, "throughput": requests.throughput}
         if requests.load is not None:
-            each_phase |= {"load": requests.load.requests}
             phases["dropped"] = {"scheduled_s": requests.load.dropped_s}
-        for phase, columns in each_phase.items():
+        for phase, columns in zip(of_phases, requests.all, strict=False):
             stages_s = columns.stages_s
             phases[phase] = {
                 **{name: values for name, values in plain(columns).items() if name != "stages_s"},

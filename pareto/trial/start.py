@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,7 @@ def started(
 ) -> dict[str, Any]:
     """The session's record of the workers, which are started, and sent what they need. show: takes on a terminal what
     is done now. Raises TestbedError."""
-    try:
+    with unbroken(bed):
         workers.start()
         record: dict[str, Any] = {"hosts": workers.facts()}
         check_engines(sweep.engines, record["hosts"])
@@ -71,17 +72,13 @@ def started(
             send(workers, bed, console, show)
             if not bed.is_local:
                 record["bare_links"] = bare_links(console, workers, sweep, networks)
-    except FAULTS as error:
-        raise not_started(bed, error) from error
     return record
 
 
 def send(workers: Workers, bed: Testbed, console: Console, show: Callable[[str], None]) -> None:
     """Send the hosts what they need, and say how far that is. Raises TestbedError."""
-    try:
+    with unbroken(bed, "the hosts did not get what they need"):
         workers.send(Meter(console, show))
-    except FAULTS as error:
-        raise TestbedError(f"the hosts did not get what they need: {bed.lost() or error}") from error
     show("starting")
 
 
@@ -93,8 +90,13 @@ def check_engines(texts: Sequence[str], hosts: Mapping[str, Mapping[str, Any]]) 
                 raise UserError(f"--engine: the {role} has no {name}: {lacks}")
 
 
-def not_started(bed: Testbed, error: Exception) -> TestbedError:
-    return TestbedError(f"the workers did not start: {bed.lost() or error}")
+@contextmanager
+def unbroken(bed: Testbed, fault: str = "the workers did not start") -> Iterator[None]:
+    """A context for what hosts may break off. Raises TestbedError for that: this fault, and why."""
+    try:
+        yield
+    except FAULTS as error:
+        raise TestbedError(f"{fault}: {bed.lost() or error}") from error
 
 
 def print_versions(console: Console, hosts: Mapping[str, Mapping[str, Any]]) -> None:

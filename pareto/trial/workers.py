@@ -252,8 +252,8 @@ class Workers(AnyWorkers):
         if isinstance(report, trial_messages.WrongOutput):
             return report
         self._proven.add(cell)
-        made = report.requests.made + report.requests.served
-        coded = 0 if report.coded is None else len(report.requests.latency.started_s) + made
+        made = sum(map(len, report.requests.all[1:]))
+        coded = 0 if report.coded is None else len(report.requests.latency) + made
         served = trial_messages.GetUsage(made, 1 + report.throughput_window_requests, coded)
         usages = self._sessions.ask_all(dict.fromkeys(others, served), LOAD_TIMEOUT_S)
         report = of_edge(report, [*usages.values()], cell.batch_size)

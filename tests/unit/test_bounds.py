@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from pareto.protocol import pace
 from pareto.remote.link.probe import GOODPUT, STILL, Reading, Span
 from pareto.remote.link.profile import Bucket, Direction, Profile
 from pareto.remote.link.trace import Step, Trace
+from pareto.remote.worker import pace
 from pareto.sweep import bounds
 from pareto.sweep.bounds import Crossing
 

@@ -13,7 +13,7 @@ import pytest
 from pareto.analysis import naming
 from pareto.driver import manifest
 from pareto.protocol.errors import BackendError, UserError
-from pareto.protocol.own import Own, offered
+from pareto.protocol.own import Kind, Own
 from pareto.remote.backends import base, registry
 from pareto.sweep.checked_sweep import check_sweep, make_sweep
 from pareto.testing.checks import CHECKS
@@ -117,9 +117,9 @@ def package(mine: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: quick\nVersion: 1.0\n")
     (facts / "entry_points.txt").write_text("[pareto.backends]\nquick = quick_transport:Transport\n")
     monkeypatch.syspath_prepend(str(site))
-    offered.cache_clear()
+    Kind.offered.cache_clear()
     yield
-    offered.cache_clear()
+    Kind.offered.cache_clear()
     sys.modules.pop("quick_transport", None)
 
 

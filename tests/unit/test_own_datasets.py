@@ -116,7 +116,9 @@ def test_a_package_offers_one_by_an_entry_point(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "their_package.py").write_text(Path(written(tmp_path).rpartition(":")[0]).read_text())
     point = EntryPoint("theirs", "their_package:Numbers", "pareto.datasets")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(own, "offered", lambda group: {"theirs": point} if group == point.group else {})
+    monkeypatch.setattr(
+        own.Kind, "offered", lambda kind: {"theirs": point} if kind.group == point.group else {}
+    )
     assert make_sweep({"model": "m", "dataset": "theirs"}).dataset == "theirs"
     assert len(open_named("theirs", None).samples) == 12
     with pytest.raises(UserError, match="theirs"):

@@ -20,7 +20,6 @@ from typing import Any
 from pyroute2.netlink.exceptions import NetlinkError
 
 from pareto.protocol import jsonlines, messages
-from pareto.protocol.errors import UserError
 from pareto.protocol.messages import Request
 from pareto.remote.link import guard, journal, qdisc
 from pareto.remote.link.interface import Interface
@@ -97,7 +96,7 @@ class Helper:
             report = answer(wanted) if not fault or isinstance(wanted, Restore) else None
         except NetlinkError as error:
             raise jsonlines.Refused(f"the kernel refused: {qdisc.in_words(error)}") from None
-        except (UserError, QdiscError, OSError) as error:
+        except (QdiscError, OSError) as error:
             raise jsonlines.Refused(str(error)) from None
         if fault:
             raise jsonlines.Refused(fault)

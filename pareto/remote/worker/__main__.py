@@ -5,9 +5,6 @@ from __future__ import annotations
 import argparse
 import gc
 import sys
-from collections.abc import Callable
-from functools import partial
-from typing import Any
 
 if __name__ == "__main__":
     gc.disable()  # what is imported stays: to look through it again and again takes a tenth of the start
@@ -16,20 +13,10 @@ import torch
 
 from pareto.partitions import allocator
 from pareto.protocol import messages
-from pareto.protocol.errors import BackendError, UserError
 from pareto.protocol.jsonlines import Refused, serve
 from pareto.remote.worker import connections, device
 from pareto.remote.worker.device import refused_out_of_memory
 from pareto.remote.worker.worker import Worker, answers
-
-
-def _guarded(answer: Callable[[Any], object], request: Any) -> object:
-    """The answer to a request. Raises Refused for faults that need no traceback."""
-    try:
-        with refused_out_of_memory():
-            return answer(request)
-    except (BackendError, UserError) as error:  # of another host, the link or a user's file
-        raise Refused(str(error)) from error
 
 
 def main() -> None:
@@ -54,7 +41,7 @@ def main() -> None:
     except Refused as refusal:
         print(refusal, file=sys.stderr)
         sys.exit(2)
-    guarded = {request: partial(_guarded, answer) for request, answer in answers(worker).items()}
+    guarded = {request: refused_out_of_memory()(answer) for request, answer in answers(worker).items()}
     serve(messages.handlers(guarded), at_end=worker.forget_engines)
 
 

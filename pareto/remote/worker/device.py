@@ -23,6 +23,7 @@ from pareto.partitions.engines import registry as engines
 from pareto.partitions.engines.base import EngineError
 from pareto.partitions.stage import Stage
 from pareto.protocol import messages
+from pareto.protocol.errors import lack_of_memory
 from pareto.protocol.jsonlines import Refused
 from pareto.remote.backends.base import Tensors
 from pareto.remote.worker import host
@@ -210,19 +211,10 @@ def refused_out_of_memory() -> Iterator[None]:
     try:
         yield
     except (MemoryError, RuntimeError, EngineError) as error:
-        cause: BaseException | None = error
-        while cause is not None and not _is_out_of_memory(cause):
-            cause = cause.__cause__
-        if cause is None:
+        if (cause := lack_of_memory(error, torch.OutOfMemoryError)) is None:
             raise
         words = " ".join(str(cause).split()).rpartition("DefaultCPUAllocator: ")[2]
         raise Refused(f"out of memory: {words or 'this host has none left'}") from error
-
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out. torch has an error type for accelerators only; its CPU allocator raises RuntimeError."""
-    said = any(sign in str(error) for sign in ("DefaultCPUAllocator: ", "std::bad_alloc"))
-    return said or isinstance(error, MemoryError | torch.OutOfMemoryError)
 
 
 def _usable(name: str, index: int) -> torch.device:

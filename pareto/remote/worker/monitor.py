@@ -17,7 +17,6 @@ from typing import Any
 import psutil
 
 from pareto.protocol import host_messages, messages
-from pareto.protocol.errors import UserError
 from pareto.protocol.host_messages import SensorSample
 from pareto.protocol.jsonlines import Refused, serve
 from pareto.protocol.own import Own
@@ -148,8 +147,6 @@ class Monitor:
             instruments = Instruments(request.pid, request.gpu, self._sysfs, request.meter)
         except psutil.NoSuchProcess:
             raise Refused(f"no process {request.pid} to watch") from None
-        except UserError as fault:
-            raise Refused(str(fault)) from None
         self._sampler = Sampler(instruments.sample, request.interval_s)
         return instruments.sensors
 

@@ -6,7 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pareto.protocol.trial_messages import Arrivals
 from pareto.remote.worker.phases import Edge, Phase, Pipeline, unseen
@@ -14,12 +14,11 @@ from pareto.remote.worker.phases import Edge, Phase, Pipeline, unseen
 
 @dataclass(frozen=True)
 class Offered:
-    """The requests that arrived by themselves. phase: of those that were served, in order. scheduled_s: when each of
-    them arrived; dropped_s: the same of those that found the queue full. late_s: by how much later the edge knew of an
-    arrival for which it waited; 0 where it was busy. All from the start of the phase."""
+    """The requests that arrived by themselves. phase: of those that were served, in order. dropped_s: when those
+    arrived that found the queue full. late_s: by how much later the edge knew of an arrival for which it waited; 0
+    where it was busy. All from the start of the phase."""
 
     phase: Phase
-    scheduled_s: list[float]
     dropped_s: list[float]
     late_s: list[float]
 
@@ -32,7 +31,7 @@ def offered(edge: Edge, arrivals: Arrivals, depth: int, seen: Callable[[int], No
     queue meanwhile, so that it also knows who found it full, however late it looks.
     """
     coming, waiting = deque(arrivals.at_s), deque[float]()
-    scheduled_s, dropped_s, late_s = list[float](), list[float](), list[float]()
+    served, dropped_s, late_s = 0, list[float](), list[float]()
     is_over = threading.Event()
     with Pipeline(edge, depth, seen, is_over.set) as pipeline:
         while pipeline.has_room() and (coming or waiting):
@@ -45,7 +44,7 @@ def offered(edge: Edge, arrivals: Arrivals, depth: int, seen: Callable[[int], No
                     break
                 waiting.append(coming.popleft())
                 late_s.append(max(0.0, time.perf_counter() - pipeline.origin - waiting[0]))
-            taken = edge.take(len(scheduled_s))
-            scheduled_s.append(waiting.popleft())
-            pipeline.send(*edge.make(taken))
-    return Offered(pipeline.phase(), scheduled_s, dropped_s, late_s)
+            payload, begun = edge.make(edge.take(served))
+            pipeline.send(payload, replace(begun, scheduled_s=waiting.popleft()))
+            served += 1
+    return Offered(pipeline.phase(), dropped_s, late_s)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from random import Random
 
 import torch
@@ -27,45 +28,19 @@ def payload(nbytes: int) -> Tensor:
     return torch.frombuffer(bytearray(Random(nbytes).randbytes(nbytes)), dtype=torch.uint8)  # noqa: S311
 
 
-class Near:
-    """The end that sends, by a backend as a sweep uses it."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-
-    def begin(self, payload: Tensor) -> None:
-        self._tensors = (payload,)
-        self._number = 0
-        self._client.open(_fingerprint(payload.nbytes), layout(_RESULT))
-
-    def send(self) -> None:
-        self._client.send(self._number, self._tensors)
-        self._number += 1
-
-    def receive(self) -> None:
-        """Wait for the next answer. Raises BackendError."""
-        (result,) = self._client.receive().tensors
-        if result.nbytes != len(ANSWER):
-            raise BackendError(f"an answer of {result.nbytes} bytes came in place of {len(ANSWER)}")
-
-    def trips(self, count: int) -> list[float]:
-        """Send the payload and wait for its answer `count` times; the seconds that each round trip takes."""
-        clock, seconds = time.perf_counter, []
-        for _ in range(count):
-            started = clock()
-            self.send()
-            self.receive()
-            seconds.append(clock() - started)
-        return seconds
-
-    def stream(self, count: int, in_flight: int) -> None:
-        """Send the payload `count` times, at most `in_flight` of them unanswered; returns after the last answer."""
-        for number in range(count):
-            if number >= in_flight:
-                self.receive()
-            self.send()
-        for _ in range(min(count, in_flight)):
-            self.receive()
+def answered_s(client: Client, payload: Tensor, count: int, in_flight: int) -> list[float]:
+    """When each answer came to a payload that is sent `count` times, at most `in_flight` of them unanswered; on the
+    clock of `time.perf_counter`. Raises BackendError."""
+    came_s = list[float]()
+    for number in range(count + in_flight):
+        if number >= in_flight:
+            (result,) = client.receive().tensors
+            if result.nbytes != len(ANSWER):
+                raise BackendError(f"an answer of {result.nbytes} bytes came in place of {len(ANSWER)}")
+            came_s.append(time.perf_counter())
+        if number < count:
+            client.send(number, (payload,))
+    return came_s
 
 
 class Answering:
@@ -87,7 +62,7 @@ class Answering:
 class Ends:
     """The ends of a worker's backends, each by its name: near by its client, far by its server."""
 
-    def __init__(self, near: Callable[[str], Near], far: Callable[[str], Server]) -> None:
+    def __init__(self, near: Callable[[str], Client], far: Callable[[str], Server]) -> None:
         self._near, self._far = near, far
         self._expected: tuple[Expect, Answering, float] | None = None
 
@@ -107,18 +82,16 @@ class Ends:
         return Taken(now - since, count, None if last is None else torch.equal(last, payload(order.nbytes)))
 
     def time(self, request: TimePayloads) -> Timed:
-        near = self._near(request.backend)
-        near.begin(payload(request.nbytes))
+        near, sent = self._near(request.backend), payload(request.nbytes)
+        near.open(_fingerprint(request.nbytes), layout(_RESULT))
         gc.collect()
-        before = host.interface_bytes(request.interface)[1]
+        sent_before = host.interface_bytes(request.interface)[1]
         cpu, started = time.process_time(), time.perf_counter()
-        if request.in_flight is None:
-            seconds = near.trips(request.count)
-        else:
-            near.stream(request.count, request.in_flight)
-            seconds = [time.perf_counter() - started]
+        came_s = answered_s(near, sent, request.count, request.in_flight or 1)
         cpu_s = time.process_time() - cpu
-        return Timed(seconds, cpu_s, host.interface_bytes(request.interface)[1] - before)
+        ends_s = (started, *came_s) if request.in_flight is None else (started, came_s[-1])
+        seconds = [after - before for before, after in pairwise(ends_s)]
+        return Timed(seconds, cpu_s, host.interface_bytes(request.interface)[1] - sent_before)
 
 
 def _fingerprint(nbytes: int) -> bytes:

@@ -15,9 +15,9 @@ import torch
 
 from pareto.protocol.constants import MOST_REQUESTS
 from pareto.protocol.messages import Window
-from pareto.protocol.pace import in_bursts
 from pareto.protocol.trial_messages import Length
 from pareto.remote.backends.base import Client, Reply, Tensors, check_order, layout, nbytes
+from pareto.remote.worker.pace import in_bursts
 
 Compute = Callable[[Tensors], Tensors]
 
@@ -34,7 +34,7 @@ class Sample:
     stages_s: of the later stages with their codecs, in the order of the chain; empty where no other host took part.
     wire_bytes: what the edge sent, with a codec. decode_s: where a request begins with files, until the edge made the
     model's input of them, before `edge_s`. waited_s: where inputs are decoded ahead, until this one was then computed.
-    result_s: for decoding the result, where it came encoded.
+    result_s: for decoding the result, where it came encoded. scheduled_s: when a request arrived that did so by itself.
     """
 
     started_s: float
@@ -47,6 +47,7 @@ class Sample:
     decode_s: float = 0.0
     waited_s: float = 0.0
     result_s: float = 0.0
+    scheduled_s: float = 0.0
 
     @property
     def busy_s(self) -> float:
@@ -256,11 +257,6 @@ def steady(phase: Phase) -> Sequence[Sample]:
 def rate(phase: Phase, batch_size: int) -> float:
     counted = steady(phase)
     return (len(counted) - 1) * batch_size / (counted[-1].finished_s - counted[0].finished_s)
-
-
-def sequential_rate(samples: Sequence[Sample], batch_size: int) -> float:
-    """Images per second with one request in flight, by the time that the requests took."""
-    return len(samples) * batch_size / sum(sample.latency_s for sample in samples)
 
 
 def window(phase: Phase) -> tuple[tuple[float, float], int]:

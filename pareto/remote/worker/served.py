@@ -15,10 +15,10 @@ from pathlib import Path
 
 from pareto.partitions.model import ResidentStage
 from pareto.protocol.messages import MAX_REQUESTS, Window
-from pareto.protocol.pace import BASELINE_MOST_S, BASELINE_RUNS, BASELINE_S
 from pareto.protocol.trial_messages import Coded
 from pareto.remote.backends.base import Layout, Tensors, nbytes
 from pareto.remote.worker.device import Device
+from pareto.remote.worker.pace import BASELINE_MOST_S, BASELINE_RUNS, BASELINE_S
 from pareto.remote.worker.phases import Compute
 from pareto.remote.worker.sensors.processor import throttled_s, throttling
 

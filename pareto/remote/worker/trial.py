@@ -16,7 +16,6 @@ from torch import Tensor
 from pareto.partitions import proof
 from pareto.partitions.engines.registry import EXACT, Engine
 from pareto.partitions.stage import Stage
-from pareto.protocol import pace
 from pareto.protocol.jsonlines import Refused
 from pareto.protocol.trial_messages import (
     Coded,
@@ -32,7 +31,7 @@ from pareto.protocol.trial_messages import (
 )
 from pareto.remote.backends.base import Client, Layout, NoLink, Reply, Tensors, batches, nbytes
 from pareto.remote.codecs.registry import NONE, Codec
-from pareto.remote.worker import connections, host, open_loop, phases
+from pareto.remote.worker import connections, host, open_loop, pace, phases
 from pareto.remote.worker.device import Device
 from pareto.remote.worker.phases import Phase, Sample
 from pareto.remote.worker.served import steady_s
@@ -40,7 +39,7 @@ from pareto.remote.worker.served import steady_s
 if TYPE_CHECKING:
     from pareto.remote.codecs.camera import Camera  # it needs Pillow
 
-_Columns = TypeVar("_Columns", Coded, Requests)
+_Columns = TypeVar("_Columns", Coded, Requests, Served)
 LEVELS_SHARE = 0.1
 """The share of a codec's change in the results that may differ between two kinds of processors."""
 WATCHED_S = 2.0
@@ -235,7 +234,7 @@ def figures(
         "serialize_s": statistics.median(sample.serialize_s for sample in lone.samples),
         "stages_s": tuple(stages_s),
         "throughput_ips": pace.paced(rate_ips, batch_size, best_s, counted / span_s),
-        "sequential_ips": phases.sequential_rate(lone.samples, batch_size),
+        "sequential_ips": len(lone.samples) * batch_size / sum(sample.latency_s for sample in lone.samples),
         "steady_s": best_s,
         "in_flight": many.depth,
         "prefetch": many.prefetch,
@@ -249,10 +248,7 @@ def figures(
 
 
 def _offered(load: open_loop.Offered | None) -> Offered | None:
-    if load is None:
-        return None
-    served = Served(**vars(_columns(Requests, load.phase.samples)), scheduled_s=load.scheduled_s)
-    return Offered(served, load.dropped_s, load.late_s)
+    return Offered(_columns(Served, load.phase.samples), load.dropped_s, load.late_s) if load else None
 
 
 def _per_stage(phase: Phase) -> list[float]:

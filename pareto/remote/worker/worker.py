@@ -64,7 +64,7 @@ class Worker:
         self._runs = Runs()
         self._clients: dict[str, Client] = {}
         self.payloads = payloads.Ends(
-            lambda backend: payloads.Near(self._clients[backend]),
+            lambda backend: self._clients[backend],
             lambda backend: self._servers[registry.parse(backend).server],
         )
         self.prober = Prober()

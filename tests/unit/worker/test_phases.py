@@ -14,11 +14,10 @@ from typing import Any
 import pytest
 import torch
 
-from pareto.protocol import pace
 from pareto.protocol.errors import BackendError
 from pareto.remote.backends.base import NoLink, Reply, Tensors, layout
 from pareto.remote.backends.tcp import TcpClient, TcpServer
-from pareto.remote.worker import phases, served
+from pareto.remote.worker import pace, phases, served
 from pareto.remote.worker.phases import Edge, Length, Phase, Sample
 from tests.unit.backends.builders import Works, opened, refusal
 
@@ -241,12 +240,11 @@ def test_a_burst_that_is_cut_short_does_not_count(requests: int) -> None:
 
 
 def test_what_a_phases_requests_say_of_it() -> None:
-    """Its rate without fill and drain: when the last of three in flight began, two were still on their way. One after
-    the other; of its window on the host's clock; of latency, once the steps are filled; of the edge's work from 1.0 to
-    3.0: half of the first run, the second, and nothing of the third and of the last."""
+    """Its rate without fill and drain: when the last of three in flight began, two were still on their way;
+    of its window on the host's clock; of latency, once the steps are filled; of the edge's work from 1.0 to 3.0: half
+    of the first run, the second, and nothing of the third and of the last."""
     phase = phase_of((0.0, 1.0), (0.1, 1.1), (0.2, 1.2), (1.0, 1.3), (1.1, 1.31), (1.3, 1.32))
     assert [phases.rate(phase, size) for size in (1, 8)] == pytest.approx([10.0, 80.0])
-    assert phases.sequential_rate(phase_of((0.5, 1.0), (1.5, 2.5)).samples, 9) == pytest.approx(12.0)
     phase = phase_of((0, 1.0), (0.5, 1.25), (1.25, 1.5), at_s=100.0)
     assert phases.window(phase) == ((101.0, 101.25), 1)
     phase = phase_of((0.0, 1.0), (0.1, 1.1), (1.0, 1.25), (1.1, 1.3), (1.25, 1.35), depth=2)

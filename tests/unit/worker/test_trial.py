@@ -21,7 +21,6 @@ from pareto.partitions import proof
 from pareto.partitions.recipe import Recipe
 from pareto.partitions.stage import Stage
 from pareto.partitions.weights import file_digest
-from pareto.protocol import pace as paces
 from pareto.protocol.jsonlines import Refused
 from pareto.protocol.messages import (
     Connect,
@@ -37,6 +36,7 @@ from pareto.remote.backends.tcp import TcpServer
 from pareto.remote.codecs import camera, own, pictures
 from pareto.remote.codecs.registry import Codec, parse
 from pareto.remote.worker import device, trial
+from pareto.remote.worker import pace as paces
 from pareto.remote.worker.payloads import Answering
 from pareto.remote.worker.phases import Phase, Sample
 from pareto.remote.worker.trial import Data

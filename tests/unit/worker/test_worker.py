@@ -22,14 +22,13 @@ from pareto.partitions.engines import registry as engines
 from pareto.partitions.engines.base import Built
 from pareto.protocol import messages
 from pareto.protocol.errors import BackendError, UserError
-from pareto.protocol.jsonlines import Refused, plain
+from pareto.protocol.jsonlines import Refused, answer, plain
 from pareto.protocol.messages import GetFacts, LoadModel, LoadStage, MeasureBaseline
 from pareto.protocol.trial_messages import GetUsage, TrialReport, WrongOutput
 from pareto.protocol.validation import read
 from pareto.remote.codecs.registry import parse
 from pareto.remote.link.probe import Question
 from pareto.remote.worker import device
-from pareto.remote.worker.__main__ import _guarded
 from pareto.remote.worker.worker import Worker, answers
 from tests.unit.backends.builders import refusal
 from tests.unit.worker.conftest import AT_EDGE, ENCRYPTED, LAST, MODEL, RECIPE, Chain, asked, now_s, run_trial
@@ -274,9 +273,13 @@ def test_all_that_it_reports_is_declared(pair: Chain, loading: dict[str, Any]) -
         check(pair.edge, served)
 
 
-def test_a_fault_of_the_link_or_of_a_users_file_is_a_reason_and_no_traceback() -> None:
-    def fail(request: dict[str, Any]) -> None:
-        raise request["kind"]("sending to the server failed")
+def test_a_fault_of_the_link_or_of_a_users_file_is_a_reason_and_no_traceback(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(kind: type[Exception]) -> None:
+        raise kind("sending to the server failed")
 
     for kind in (BackendError, UserError):
-        assert refusal(_guarded, fail, {"kind": kind}, by=Refused) == "sending to the server failed"
+        reply = json.loads(answer({"fail": lambda _, kind=kind: fail(kind)}, {"op": "fail"}))
+        assert reply == {"id": None, "ok": False, "error": "sending to the server failed"}
+    assert not capsys.readouterr().err
