@@ -27,8 +27,8 @@ from pareto.analysis.page import tables
 from pareto.analysis.page.best_map import maps
 from pareto.analysis.page.chart import LATENCY, THROUGHPUT, chart
 from pareto.analysis.runs.manifest import section
-from pareto.analysis.runs.points import CONDITION, struck_off
-from pareto.analysis.runs.standing import stands, status_words
+from pareto.analysis.runs.points import CONDITION
+from pareto.analysis.runs.standing import stands, status_words, struck_off
 from pareto.analysis.tables.compare import front_marks
 from pareto.analysis.tables.load import load_tables
 from pareto.analysis.tables.report import points, testbeds_table
