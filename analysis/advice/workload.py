@@ -9,16 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from pareto.analysis.advice.observed import (
-    NEEDED,
-    OVER_CODECS,
-    WORK,
-    WORKLOAD,
-    Observed,
-    is_chain,
-    needed,
-    observe,
-)
+from pareto.analysis.advice.observed import NEEDED, WORK, WORKLOAD, Observed, is_chain, needed, observe
 from pareto.analysis.advice.predict import Predictor, Validation, as_measured, predictor, validate
 from pareto.analysis.fronts import quality
 from pareto.analysis.naming import listed
@@ -146,7 +137,7 @@ def workloads(
     every = needed(runs.trials)
     every = every.reindex(columns=[*NEEDED, *every.columns.intersection([SETTLED])])
     every = in_every_codec(every, together=over_codecs)
-    by: list[Any] = OVER_CODECS if over_codecs else WORKLOAD
+    by: list[Any] = [name for name in WORKLOAD if name != "codec" or not over_codecs]
     if over_engines:
         engine = every["engine"].astype("str")
         changing = quality.is_none(every["codec"]) & every["output_error"].gt(quality.SAME_OUTPUT)

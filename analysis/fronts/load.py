@@ -61,10 +61,7 @@ def loads(trials: pd.DataFrame, folders: Sequence[Path] = ()) -> pd.DataFrame:
     where = [files.get(cell_name(row), {}).get((row["run"], row["round"])) for row in told.to_dict("records")]
     # A copy: each column has been a block of its own since it was read, and pandas warns whoever adds one to so many.
     told = told.copy().assign(
-        backend=backend_of(told),
-        unstable_rounds=told["stability"].eq(UNSTABLE),
-        rounds=1,
-        file=where,
+        backend=backend_of(told), unstable_rounds=told["stability"].eq(UNSTABLE), rounds=1, file=where
     )
     by = told.groupby([*CELL, "slo"], dropna=False, observed=True)
     rows = by[MEDIANS].median().join(by[SUMS].sum()).join(by["point_name"].first()).reset_index()

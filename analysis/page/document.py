@@ -221,7 +221,6 @@ def comparison_html(comparison: Comparison) -> str:
 
 
 def _side(rows: pd.DataFrame, found: pd.Series, side: str, on: str) -> pd.DataFrame:
-    """The rows of one run's chart."""
     is_on = found.str[0].isin(list(on))
     return rows[["backend", "point", "point_name"]].assign(
         **dict.fromkeys((*LATENCY[1:], *THROUGHPUT[1:]), math.nan),

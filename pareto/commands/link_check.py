@@ -240,7 +240,6 @@ def _middle(ranges: Sequence[tuple[float, float]]) -> float:
 
 
 def _measured(values: Sequence[float]) -> tuple[float | None, tuple[float, float] | None]:
-    """The median and the range of what was read."""
     return (statistics.median(values), (min(values), max(values))) if values else (None, None)
 
 
