@@ -178,7 +178,6 @@ def _jitter(profile: Profile, values: Sequence[float]) -> Iterator[Judgement]:
 def _rate(
     name: str, direction: Direction, series: Sequence[Observed], field: str, tolerance: Tolerance
 ) -> Iterator[Judgement]:
-    """field: of a reading, which has the rate."""
     if not direction.limited:
         return
     share = series[0].reading.payload_share
