@@ -19,8 +19,9 @@ import pandas as pd
 from pareto.analysis.naming import SIMULATED, USUAL, cell_title
 from pareto.analysis.runs import requests
 from pareto.analysis.runs.manifest import directions, section, sessions, within
-from pareto.analysis.runs.points import AT_WORK, CELL, CONDITION, NONE, TRIAL, hosts, pooled
+from pareto.analysis.runs.points import CELL, CONDITION, NONE, TRIAL, hosts
 from pareto.analysis.runs.standing import stands
+from pareto.analysis.runs.treatments import AT_WORK, pooled
 from pareto.analysis.statistics.samples import OUTSIDE, Floats
 from pareto.analysis.wording import interval
 from pareto.protocol.constants import GOODPUT, KEPT_BYTES

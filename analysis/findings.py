@@ -29,8 +29,8 @@ from pareto.analysis.prediction.network import Network, networks
 from pareto.analysis.runs import requests
 from pareto.analysis.runs.load import Joined, Run, Runs, joined, links
 from pareto.analysis.runs.manifest import common_profiles, within
-from pareto.analysis.runs.points import BUT_CODEC, CONDITION, NO_CODEC, competing
-from pareto.analysis.runs.standing import measured_again, sentences, status_words
+from pareto.analysis.runs.points import BUT_CODEC, CONDITION, NO_CODEC
+from pareto.analysis.runs.standing import competing, measured_again, sentences, status_words
 from pareto.analysis.statistics import host_load, noise, stability, testbeds
 from pareto.analysis.statistics.doubt import Doubt, cures
 from pareto.analysis.wording import forms

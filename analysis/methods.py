@@ -64,7 +64,6 @@ def methods(runs: Joined) -> str:
 
 
 def _values(runs: Joined) -> dict[str, Any]:
-    """The values that the template names."""
     trials, manifests = runs.trials, [run.manifest for run in runs.runs]
     of_sessions = [session for manifest in manifests for session in sessions(manifest)]
     hosts = [section(session, "hosts") for session in of_sessions]

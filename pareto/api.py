@@ -286,7 +286,6 @@ def _chosen(rows: pd.DataFrame, name: str, value: Any) -> pd.DataFrame:
 
 
 def _screen(progress: Progress) -> Console:
-    """The console that shows a run's progress."""
     if progress is True:
         return console()
     return console(to=io.StringIO() if progress is False else Lines(progress))

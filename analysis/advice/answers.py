@@ -20,7 +20,8 @@ from pareto.analysis.fronts.quality import SAME_OUTPUT, WORDS, span
 from pareto.analysis.naming import levels
 from pareto.analysis.prediction.network import Network
 from pareto.analysis.runs.load import Joined
-from pareto.analysis.runs.points import CONDITION, EAGER, NO_CODEC, work_names
+from pareto.analysis.runs.points import CONDITION, EAGER, NO_CODEC
+from pareto.analysis.runs.treatments import work_names
 from pareto.analysis.wording import EDGE, SERVER, more
 from pareto.analysis.wording import interval as in_words
 from pareto.protocol.errors import UserError

@@ -13,7 +13,8 @@ import numpy.typing as npt
 from pareto.analysis.advice.predict import Predictor
 from pareto.analysis.fronts.quality import is_none
 from pareto.analysis.prediction.network import Network
-from pareto.analysis.runs.points import NONE, STANDS_FOR
+from pareto.analysis.runs.points import NONE
+from pareto.analysis.runs.treatments import STANDS_FOR
 from pareto.analysis.schema import BETWEEN
 from pareto.analysis.statistics.samples import Bools, Floats, interval
 from pareto.analysis.wording import interval as in_words

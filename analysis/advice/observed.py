@@ -12,19 +12,9 @@ from pareto.analysis.fronts import quality
 from pareto.analysis.naming import backends
 from pareto.analysis.prediction.formula import Conditions, carrying_s, occupied_s
 from pareto.analysis.prediction.network import Network
-from pareto.analysis.runs.points import (
-    AT_WORK,
-    BUT_CODEC,
-    CONDITION,
-    SETTLED,
-    STANDS_FOR,
-    TRIAL,
-    cuts,
-    order,
-    pooled,
-    round_of,
-)
-from pareto.analysis.runs.standing import stands
+from pareto.analysis.runs.points import BUT_CODEC, CONDITION, TRIAL, cuts, order, round_of
+from pareto.analysis.runs.standing import SETTLED, stands
+from pareto.analysis.runs.treatments import AT_WORK, STANDS_FOR, pooled
 from pareto.analysis.statistics.samples import Bools, Floats, Ints
 
 WORKLOAD = [name for name in CONDITION if name != "netem"]
@@ -32,7 +22,7 @@ WORKLOAD = [name for name in CONDITION if name != "netem"]
 OVER_CODECS = [name for name in WORKLOAD if name != "codec"]
 """The same where it chooses a codec, too."""
 WORK = "work"
-"""The column of the engines at work (`runs.points.work_names`), if advice chooses one; else empty text."""
+"""The column of the engines at work (`runs.treatments.work_names`), if advice chooses one; else empty text."""
 CELL = ["codec", "engine", "backend", "point"]
 """Columns that tell the cells of one workload apart. `engine` is empty text where advice chooses none."""
 KEPT = (
@@ -87,7 +77,7 @@ class Observed:
     """The measurements of one workload.
 
     cells: a row a cell: the workload, engine, backend, point, point_name, medians of `KEPT`, and its accuracy
-    (`analysis.fronts.quality`). A point where nothing crosses is one cell without a backend (`runs.points.pooled`).
+    (`analysis.fronts.quality`). A point where nothing crosses is one cell without a backend (`runs.treatments.pooled`).
     trials: a row a valid trial: netem, its cell and round by number, repeat (which one of the cell in the round), and
 
     - latency_s, throughput_ips: as measured. work_s: what is not the network's: stages and serialization.

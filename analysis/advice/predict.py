@@ -109,7 +109,6 @@ class Predictor:
         return replace(scaled, throughput_scale=np.where(known, throughput, 1.0))
 
     def only(self, kept: Ints | Bools) -> Predictor:
-        """The predictor of these cells."""
         arrays: dict[str, Any] = {
             name: value[..., kept] for name, value in vars(self).items() if isinstance(value, np.ndarray)
         }

@@ -21,7 +21,8 @@ from pareto.analysis.fronts.where import Where
 from pareto.analysis.naming import count
 from pareto.analysis.prediction.network import UNSHAPED, Network
 from pareto.analysis.runs.manifest import input_type
-from pareto.analysis.runs.points import NONE, competing, cuts
+from pareto.analysis.runs.points import NONE, cuts
+from pareto.analysis.runs.standing import competing
 from pareto.analysis.statistics import posterior
 from pareto.analysis.statistics.samples import Floats
 from pareto.analysis.statistics.significance import MEASURES, median_intervals

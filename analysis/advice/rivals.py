@@ -15,17 +15,9 @@ from pareto.analysis.fronts.where import Where
 from pareto.analysis.naming import condition_title, listed, some
 from pareto.analysis.prediction.formula import Conditions, Values, carrying_s, occupied_s
 from pareto.analysis.prediction.network import Network
-from pareto.analysis.runs.points import (
-    BUT_CODEC,
-    CONDITION,
-    NO_CODEC,
-    NONE,
-    competing,
-    cuts,
-    in_every_codec,
-    nothing_crosses,
-)
-from pareto.analysis.runs.standing import stands
+from pareto.analysis.runs.points import BUT_CODEC, CONDITION, NO_CODEC, NONE, cuts
+from pareto.analysis.runs.standing import competing, stands
+from pareto.analysis.runs.treatments import backend_of, in_every_codec
 from pareto.analysis.statistics.doubt import Doubt
 from pareto.analysis.statistics.posterior import FAIR_CHANCE
 from pareto.analysis.statistics.samples import Bools, Floats
@@ -46,8 +38,7 @@ _STATED = (("probability", "probability_all"), CONDITION), (("codec_probability"
 
 def located(rows: pd.DataFrame, every: pd.DataFrame | None = None) -> pd.DataFrame:
     """The trials under the names of their cells. every: the trials that tell where nothing crosses."""
-    backend = rows["backend"].astype("str").where(~nothing_crosses(rows, every), NONE)
-    return rows.assign(backend=backend, engine=rows.get(WORK, rows["engine"]))
+    return rows.assign(backend=backend_of(rows, every), engine=rows.get(WORK, rows["engine"]))
 
 
 def lost(

@@ -9,23 +9,15 @@ from typing import Any
 
 import pandas as pd
 
-from pareto.analysis.advice.observed import (
-    NEEDED,
-    OVER_CODECS,
-    WORK,
-    WORKLOAD,
-    Observed,
-    is_chain,
-    needed,
-    observe,
-)
+from pareto.analysis.advice.observed import NEEDED, WORK, WORKLOAD, Observed, is_chain, needed, observe
 from pareto.analysis.advice.predict import Predictor, Validation, as_measured, predictor, validate
 from pareto.analysis.fronts import quality
 from pareto.analysis.naming import listed
 from pareto.analysis.prediction.network import Network, networks
 from pareto.analysis.runs.load import Joined
-from pareto.analysis.runs.points import NO_CODEC, SETTLED, cuts, in_every_codec, nothing_crosses, work_names
-from pareto.analysis.runs.standing import stands
+from pareto.analysis.runs.points import NO_CODEC, cuts
+from pareto.analysis.runs.standing import SETTLED, stands
+from pareto.analysis.runs.treatments import in_every_codec, work_names
 from pareto.analysis.schema import STRUCK
 from pareto.analysis.statistics.noise import Floors, floor_of, floors
 from pareto.analysis.statistics.significance import MEASURES
@@ -144,11 +136,8 @@ def workloads(
     noise = cache(lambda: floors(runs.trials))
     every = needed(runs.trials)
     every = every.reindex(columns=[*NEEDED, *every.columns.intersection([SETTLED])])
-    if over_codecs:
-        every["codec"] = every["codec"].astype("str").where(~nothing_crosses(every), NO_CODEC)
-    else:
-        every = in_every_codec(every)
-    by: list[Any] = OVER_CODECS if over_codecs else WORKLOAD
+    every = in_every_codec(every, together=over_codecs)
+    by: list[Any] = [name for name in WORKLOAD if name != "codec" or not over_codecs]
     if over_engines:
         engine = every["engine"].astype("str")
         changing = quality.is_none(every["codec"]) & every["output_error"].gt(quality.SAME_OUTPUT)

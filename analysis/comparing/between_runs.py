@@ -24,18 +24,9 @@ from pareto.analysis.naming import SIMULATED, USUAL, cell_names, cell_title, con
 from pareto.analysis.runs import comparable, standing
 from pareto.analysis.runs.load import Joined, Runs, joined
 from pareto.analysis.runs.manifest import sessions
-from pareto.analysis.runs.points import (
-    CELL,
-    CONDITION,
-    NONE,
-    TRIAL,
-    competing,
-    controls,
-    in_every_codec,
-    pooled,
-    sorted_cells,
-)
-from pareto.analysis.runs.standing import stands
+from pareto.analysis.runs.points import CELL, CONDITION, NONE, TRIAL, sorted_cells
+from pareto.analysis.runs.standing import competing, stands
+from pareto.analysis.runs.treatments import backend_of, in_every_codec, pooled
 from pareto.analysis.statistics import significance
 from pareto.analysis.statistics.samples import LEAST_VALUES
 from pareto.protocol.errors import UserError
@@ -118,8 +109,7 @@ def compare(
     both = cells[(cells["A"] > 0) & (cells["B"] > 0)]
     if both.empty:
         raise UserError(f"{runs[0].folder} and {runs[1].folder}: {_nothing_shared(cells)}")
-    named = map(_of_no_backend, sides)
-    first, other = (each[_among(of, both)] for each, of in zip(sides, named, strict=True))
+    first, other = (each[_among(each.assign(backend=backend_of(each)), both)] for each in sides)
     rows, fronts = differences(first, other), changes(first, other, objectives, where)
     notes = [f"differences are of all points; fronts of those where {where}"] if where else []
     for one, two, trials in (("A", "B", sides[1]), ("B", "A", sides[0])):
@@ -158,11 +148,6 @@ def _cells(
     cells = pd.concat(parts).groupby(CELL, dropna=False).first().reset_index()
     cells = cells.reindex(columns=[*CELL, "A", "B", "A_struck", "B_struck"])
     return sorted_cells(cells.assign(**{name: cells[name].eq(True) for name in ("A_struck", "B_struck")}))
-
-
-def _of_no_backend(trials: pd.DataFrame) -> pd.DataFrame:
-    """The trials, those where nothing crosses of no backend, whichever they are controls of."""
-    return trials.assign(backend=trials["backend"].where(~controls(trials), NONE))
 
 
 def _among(rows: pd.DataFrame, others: pd.DataFrame, key: list[str] = CELL) -> pd.Series:
@@ -215,7 +200,7 @@ def changes(
     """
     # What stands for a codec that the other run lacks competes with nothing there.
     every = [in_every_codec(trials) for trials in (first, other)]
-    named = [_of_no_backend(trials) for trials in every]
+    named = [trials.assign(backend=backend_of(trials)) for trials in every]
     shared = [of[_among(*both)] for of, both in zip(every, (named, named[::-1]), strict=True)]
     sides = (prepared(of, objectives, where, RESAMPLES, seed)[1] for seed, of in enumerate(shared))
     return pd.DataFrame([_change(both) for both in zip(*sides, strict=True)], columns=OF_FRONTS)

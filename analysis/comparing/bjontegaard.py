@@ -13,7 +13,8 @@ from scipy.interpolate import PchipInterpolator
 
 from pareto.analysis.fronts.indicators import nondominated
 from pareto.analysis.fronts.quality import GROUP, is_none
-from pareto.analysis.runs.points import AT_WORK, NONE
+from pareto.analysis.runs.points import NONE
+from pareto.analysis.runs.treatments import AT_WORK
 from pareto.analysis.statistics.samples import OUTSIDE, Floats
 
 LEAST_POINTS = 4

@@ -11,20 +11,10 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from pareto.analysis.naming import levels, transports
-from pareto.analysis.runs.points import (
-    BUT_CODEC,
-    CONDITION,
-    EAGER,
-    NO_CODEC,
-    NONE,
-    ROUND,
-    at_work,
-    cuts,
-    nothing_crosses,
-    round_of,
-)
+from pareto.analysis.naming import USUAL, levels, transports
+from pareto.analysis.runs.points import BUT_CODEC, CONDITION, NONE, ROUND, cuts, round_of
 from pareto.analysis.runs.standing import stands
+from pareto.analysis.runs.treatments import at_work, backend_of
 from pareto.analysis.statistics import significance
 from pareto.analysis.statistics.noise import floor_of, floors
 from pareto.analysis.statistics.samples import LEAST_VALUES, OUTSIDE
@@ -36,7 +26,7 @@ KEYS: dict[What, list[str]] = {
     "engine": [*(name for name in CONDITION if name != "engine"), "backend"],
 }
 """The columns that both of a pair share, by what they differ in."""
-BASES: dict[What, str] = {"codec": NO_CODEC, "engine": EAGER}
+BASES: dict[What, str] = {"codec": USUAL["codec"], "engine": USUAL["engine"]}
 """The base of comparisons, or without it the first by name. Backends have none: every two are compared."""
 SIDES = ("edge", "server")
 """The hosts of whose stages engines are compared, too."""
@@ -163,8 +153,7 @@ def compared(
         for side in SIDES:  # what a host does without units is no engine's
             rows[f"{side}_s"] = rows[f"{side}_s"].where(work.str.contains(f"{side}="))
     else:
-        crosses = ~nothing_crosses(trials) & (trials["backend"] != NONE)
-        rows["treatment"] = rows[what].astype("str").where(crosses, "")
+        rows["treatment"] = rows[what].astype("str").where(backend_of(trials) != NONE, "")
     base = BASES.get(what)
     rows = rows[(rows["backend"] != NONE) | (base is None)]
     for _, of in rows.groupby(KEYS[what], dropna=False, observed=True):

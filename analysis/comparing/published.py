@@ -22,8 +22,9 @@ from pareto.analysis.fronts.indicators import nondominated
 from pareto.analysis.fronts.where import Where
 from pareto.analysis.naming import cell_name, condition_title
 from pareto.analysis.runs.load import Runs, load
-from pareto.analysis.runs.points import CELL, CONDITION, ROUND, competing, in_every_codec, pooled
-from pareto.analysis.runs.standing import stands
+from pareto.analysis.runs.points import CELL, CONDITION, ROUND
+from pareto.analysis.runs.standing import competing, stands
+from pareto.analysis.runs.treatments import in_every_codec, pooled
 from pareto.analysis.statistics import significance
 from pareto.analysis.statistics.noise import Floors, floor_of, floors
 from pareto.analysis.statistics.samples import LEAST_VALUES

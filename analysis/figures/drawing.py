@@ -24,7 +24,8 @@ import pandas as pd
 from pareto.analysis import methods
 from pareto.analysis.figures.look import PAGE, WIDTHS_IN, chosen
 from pareto.analysis.naming import IN_WORDS, SIMULATED, USUAL, digest, file_stem, levels, some
-from pareto.analysis.runs.points import CELL, struck_off
+from pareto.analysis.runs.points import CELL
+from pareto.analysis.runs.standing import struck_off
 from pareto.basics import files
 from pareto.basics.escaping import short
 from pareto.protocol.errors import UserError

@@ -19,7 +19,8 @@ from pareto.analysis.fronts import energy, quality
 from pareto.analysis.fronts.cells import STRUCK_BOUNDS
 from pareto.analysis.fronts.indicators import staircase
 from pareto.analysis.naming import IN_WORDS, cell_name, point_label, some, subject
-from pareto.analysis.runs.points import BUT_CODEC, CONDITION, NONE, cuts, each_once, undivided
+from pareto.analysis.runs.points import BUT_CODEC, CONDITION, NONE, cuts, undivided
+from pareto.analysis.runs.treatments import each_once
 from pareto.analysis.statistics.samples import Floats
 
 MARKER_PT = 4.5

@@ -12,7 +12,8 @@ from pareto.analysis.figures.drawing import Nothing, Told
 from pareto.analysis.figures.layout import On
 from pareto.analysis.figures.style import ALARM, LINE, Scheme
 from pareto.analysis.naming import place, subject
-from pareto.analysis.runs.points import CELL, NONE, nothing_crosses
+from pareto.analysis.runs.points import CELL
+from pareto.analysis.runs.treatments import backend_of
 from pareto.sweep import load
 from pareto.sweep.load import UNSTABLE
 
@@ -56,8 +57,8 @@ def load_data(trials: pd.DataFrame) -> tuple[pd.DataFrame, float | None, str]:
     texts = [*told["slo"].dropna().astype("str").unique()]
     slo = load.slo(texts[0]) if len(texts) == 1 and texts[0] else None
     column, words = _QUANTILE.get(slo.share, _MEDIAN) if slo else _MEDIAN
-    rows = told.astype({"backend": "str", "load": "str"}).assign(
-        backend=lambda each: each["backend"].mask(nothing_crosses(each), NONE),
+    rows = told.astype({"load": "str"}).assign(
+        backend=backend_of(told),
         latency_s=told[column],
         in_time_ips=told["goodput_ips"].fillna(told["completed_ips"]),
         unstable=told["stability"].eq(UNSTABLE).astype(float),

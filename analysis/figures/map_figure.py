@@ -26,7 +26,8 @@ from pareto.analysis.fronts.where import Where
 from pareto.analysis.naming import LETTERS, family, listed, place, some, transport
 from pareto.analysis.page.best_map import BEYOND, LEAST, OBJECTIVES
 from pareto.analysis.prediction.network import Network, networks
-from pareto.analysis.runs.points import NO_CODEC, NONE, cuts, each_once
+from pareto.analysis.runs.points import NO_CODEC, NONE, cuts
+from pareto.analysis.runs.treatments import each_once
 from pareto.analysis.statistics.samples import Floats, Ints
 from pareto.protocol.errors import UserError
 

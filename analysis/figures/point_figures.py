@@ -22,8 +22,9 @@ from pareto.analysis.figures.style import NEUTRAL, SMALL_PT, WHITE, Scheme, Seri
 from pareto.analysis.fronts.quality import codec_name, is_none
 from pareto.analysis.naming import USUAL, backends, levels, subject
 from pareto.analysis.runs.manifest import within
-from pareto.analysis.runs.points import AT_WORK, CELL, NONE, cuts, each_once, hosts, undivided
+from pareto.analysis.runs.points import CELL, NONE, cuts, hosts, undivided
 from pareto.analysis.runs.standing import stands
+from pareto.analysis.runs.treatments import AT_WORK, each_once
 
 SIGNIFICANT, INTERVAL, RANGE = "significant", "95 % interval", "range"
 MARKS = {

@@ -19,9 +19,10 @@ from pareto.analysis.figures.layout import On, Printed
 from pareto.analysis.figures.style import ALARM, GREY, LEVEL_COLOURS, LINE, SMALL_PT, Scheme
 from pareto.analysis.naming import count, place, some, subject
 from pareto.analysis.runs.load import ONE_LINK
-from pareto.analysis.runs.points import AT_WORK, CELL, NO_CODEC, NONE, each_once
+from pareto.analysis.runs.points import CELL, NO_CODEC, NONE
 from pareto.analysis.runs.requests import QUANTILES, latencies_s, request_files
 from pareto.analysis.runs.standing import stands
+from pareto.analysis.runs.treatments import AT_WORK, each_once
 from pareto.analysis.schema import cell_name
 from pareto.analysis.statistics.samples import Floats
 from pareto.protocol.errors import UserError

@@ -11,7 +11,8 @@ import pandas as pd
 from pareto.analysis.figures.drawing import Drawing, Told, testbeds
 from pareto.analysis.findings import Findings, figure_name
 from pareto.analysis.naming import USUAL
-from pareto.analysis.runs.points import BUT_CODEC, CONDITION, competing
+from pareto.analysis.runs.points import BUT_CODEC, CONDITION
+from pareto.analysis.runs.standing import competing
 from pareto.basics.escaping import short
 
 KINDS = (

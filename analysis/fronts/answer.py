@@ -12,17 +12,9 @@ from pareto.analysis.fronts.indicators import PLANE, reference_for, volume
 from pareto.analysis.fronts.objectives import DEFAULT, chosen
 from pareto.analysis.fronts.shared_rounds import nondominated
 from pareto.analysis.runs.manifest import sessions, within
-from pareto.analysis.runs.points import (
-    CELL,
-    CONDITION,
-    NONE,
-    STANDS_FOR,
-    controls,
-    in_every_codec,
-    pooled,
-    sorted_cells,
-)
+from pareto.analysis.runs.points import CELL, CONDITION, sorted_cells
 from pareto.analysis.runs.standing import stands
+from pareto.analysis.runs.treatments import STANDS_FOR, backend_of, in_every_codec, pooled
 
 _OF_STEP = ["trials", "took_s", "cells", "on_front", "hypervolume_share"]
 COLUMNS = [*CONDITION, "run", "search", *_OF_STEP]
@@ -49,7 +41,7 @@ def answers(trials: pd.DataFrame, manifests: Mapping[str, Mapping[str, Any]]) ->
     ok = pooled(needed)
     known = ok[stands(ok)].groupby(CELL, dropna=False, observed=True)[PLANE].median().dropna().reset_index()
     finals = dict(iter(sorted_cells(known).groupby(CONDITION, dropna=False, observed=True)))
-    needed["backend"] = needed["backend"].astype("str").where(~controls(needed), NONE)
+    needed["backend"] = backend_of(needed)
     made = [
         _of_run(rows, manifests.get(str(run), {}), finals[condition])
         for condition, of_condition in needed.groupby(CONDITION, dropna=False, observed=True, sort=False)

@@ -6,23 +6,9 @@ import numpy as np
 import pandas as pd
 
 from pareto.analysis.fronts import energy, load, quality
-from pareto.analysis.runs.points import (
-    AT_WORK,
-    CELL,
-    CONDITION,
-    MEASURED,
-    NO_CODEC,
-    NONE,
-    ROUND,
-    SETTLED,
-    STANDS_FOR,
-    TRIAL,
-    is_struck,
-    order,
-    pooled,
-    sorted_cells,
-)
-from pareto.analysis.runs.standing import fewest, stands
+from pareto.analysis.runs.points import CELL, CONDITION, NO_CODEC, NONE, ROUND, TRIAL, order, sorted_cells
+from pareto.analysis.runs.standing import MEASURED, SETTLED, fewest, is_struck, stands
+from pareto.analysis.runs.treatments import AT_WORK, STANDS_FOR, pooled
 from pareto.analysis.statistics.samples import LEAST_VALUES, Ints, flagged
 from pareto.analysis.statistics.significance import median_intervals, padded
 

@@ -19,20 +19,9 @@ from pareto.analysis.fronts.cells import ACTIVES, EFFICIENCIES, ENERGIES, MEDIAN
 from pareto.analysis.fronts.objectives import Objective, chosen
 from pareto.analysis.fronts.where import Where
 from pareto.analysis.naming import transports
-from pareto.analysis.runs.points import (
-    BUT_CODEC,
-    CONDITION,
-    NO_CODEC,
-    NONE,
-    ROUND,
-    competing,
-    in_every_codec,
-    nothing_crosses,
-    pooled,
-    round_of,
-    searched,
-)
-from pareto.analysis.runs.standing import stands
+from pareto.analysis.runs.points import BUT_CODEC, CONDITION, NONE, ROUND, round_of
+from pareto.analysis.runs.standing import MEASURED, SETTLED, competing, stands
+from pareto.analysis.runs.treatments import in_every_codec, pooled
 from pareto.analysis.statistics import posterior
 from pareto.analysis.statistics.noise import floor_of, floors, spread_of
 from pareto.analysis.statistics.samples import Bools, Floats, Ints
@@ -201,22 +190,18 @@ def prepared(
     columns = [each.column for each in wanted]
     known = floors(trials, columns)
     condition = BUT_CODEC if over_codecs else CONDITION
-    searches = searched(trials)[condition].astype("str").drop_duplicates()
+    searched = trials[trials[SETTLED] != MEASURED] if SETTLED in trials else trials.head(0)
+    searches = {*searched[condition].astype("str").drop_duplicates().itertuples(index=False, name=None)}
     # All columns of a million trials are a gigabyte, and each step below makes a copy.
     trials = competing(trials[[name for name in NEEDED if name in trials]])
-    if over_codecs:
-        trials = trials.assign(codec=trials["codec"].astype("str").where(~nothing_crosses(trials), NO_CODEC))
-    else:
-        trials = in_every_codec(trials)
-    trials = pooled(trials)
+    trials = pooled(in_every_codec(trials, together=over_codecs))
     rows = cells(trials)
     rows["feasible"] = constraint.holds(rows)
-    parts = _parts(*columns, *constraint.columns, *(ON_ENERGY_FRONT if len(searches) else ()))
+    parts = _parts(*columns, *constraint.columns, *(ON_ENERGY_FRONT if searches else ()))
     # Columns first, rows then: the other way round, all that is measured would be copied.
     needed = [*CONDITION, "backend", "point", *ROUND, *parts]
     ok = trials.reindex(columns=needed)[stands(trials).to_numpy()]
     by_condition = ok.groupby(condition, dropna=False, observed=True)
-    of_searches = set(searches.itertuples(index=False, name=None))
 
     def of_condition(key: tuple[Any, ...], members: pd.DataFrame) -> Draws:
         places = members[_OF_CONDITION].assign(place=range(len(members)))
@@ -227,7 +212,7 @@ def prepared(
         origin = np.zeros((2, rounds.shape[1]), dtype=np.int64)
         origin[:, number] = [pd.factorize(own[name])[0] for name in ("run", "testbed")]
         noise = floor_of(known, members.iloc[0]).of(columns)
-        of, is_search = dict(zip(parts, rounds, strict=True)), tuple(map(str, key)) in of_searches
+        of, is_search = dict(zip(parts, rounds, strict=True)), tuple(map(str, key)) in searches
         return Draws(members, wanted, constraint, of, origin, noise, is_search, resamples, seed)
 
     measured = rows[rows["rounds"] > 0].groupby(condition, dropna=False, observed=True)

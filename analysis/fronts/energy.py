@@ -12,18 +12,9 @@ import numpy as np
 import pandas as pd
 
 from pareto.analysis.runs.manifest import section, sessions, within
-from pareto.analysis.runs.points import (
-    CELL,
-    CONDITION,
-    NONE,
-    ROUND,
-    STANDS_FOR,
-    TRIAL,
-    hosts,
-    in_every_codec,
-    pooled,
-)
+from pareto.analysis.runs.points import CELL, CONDITION, NONE, ROUND, TRIAL, hosts
 from pareto.analysis.runs.standing import stands
+from pareto.analysis.runs.treatments import STANDS_FOR, in_every_codec, pooled
 from pareto.analysis.statistics.samples import Floats
 from pareto.analysis.statistics.significance import median_intervals, medians, padded
 from pareto.basics.escaping import short

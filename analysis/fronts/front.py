@@ -15,7 +15,8 @@ from pareto.analysis.fronts.indicators import nondominated_in_each
 from pareto.analysis.fronts.objectives import ACCURACY, DEFAULT, Objective, chosen
 from pareto.analysis.fronts.where import Where
 from pareto.analysis.naming import cell_names
-from pareto.analysis.runs.points import AT_WORK, BUT_CODEC, CELL, NONE
+from pareto.analysis.runs.points import BUT_CODEC, CELL, NONE
+from pareto.analysis.runs.treatments import AT_WORK
 from pareto.analysis.statistics.posterior import FAIR_CHANCE
 from pareto.analysis.statistics.samples import LEAST_VALUES, OUTSIDE, Bools, Floats, Ints
 
@@ -44,7 +45,7 @@ def front(
     """One row per cell (`CONDITION`, backend, point), sorted by them, points by their cuts; columns `COLUMNS`, which
     results/README.md describes under front.csv.
 
-    A point where nothing crosses is one cell (`runs.points.pooled`), which competes on the front of every backend.
+    A point where nothing crosses is one cell (`runs.treatments.pooled`), which competes on the front of every backend.
     A cell without a figure that can be trusted has `rounds` 0 and is on no front. Energies of middle hosts are known if
     the trials have them (`analysis.fronts.energy.with_middle`). objectives: names of `analysis.fronts.objectives`;
     where: as `analysis.fronts.where.Where` reads it. The same trials and `seed` give the same result, whatever other

@@ -10,8 +10,9 @@ import pandas as pd
 
 from pareto.analysis import naming, schema
 from pareto.analysis.naming import condition_title, count, some
-from pareto.analysis.runs.points import CELL, CONDITION, NONE, nothing_crosses, sorted_cells
+from pareto.analysis.runs.points import CELL, CONDITION, sorted_cells
 from pareto.analysis.runs.requests import load_latencies_s, request_files
+from pareto.analysis.runs.treatments import backend_of
 from pareto.analysis.schema import USUAL, cell_name
 from pareto.analysis.statistics.doubt import Doubt
 from pareto.analysis.statistics.samples import Floats
@@ -60,10 +61,7 @@ def loads(trials: pd.DataFrame, folders: Sequence[Path] = ()) -> pd.DataFrame:
     where = [files.get(cell_name(row), {}).get((row["run"], row["round"])) for row in told.to_dict("records")]
     # A copy: each column has been a block of its own since it was read, and pandas warns whoever adds one to so many.
     told = told.copy().assign(
-        backend=told["backend"].astype("str").mask(nothing_crosses(told), NONE),
-        unstable_rounds=told["stability"].eq(UNSTABLE),
-        rounds=1,
-        file=where,
+        backend=backend_of(told), unstable_rounds=told["stability"].eq(UNSTABLE), rounds=1, file=where
     )
     by = told.groupby([*CELL, "slo"], dropna=False, observed=True)
     rows = by[MEDIANS].median().join(by[SUMS].sum()).join(by["point_name"].first()).reset_index()
@@ -106,8 +104,8 @@ def sustained(trials: pd.DataFrame) -> pd.DataFrame:
     if (each := tried(trials)).empty:
         return pd.DataFrame(columns=SUSTAINED)
     about = trials.loc[each.index, ["setup", "point_name", "slo", "payload_bytes"]]
-    rows = each.join(about).astype({"backend": "str"})
-    rows["backend"] = rows["backend"].mask(nothing_crosses(rows), NONE)
+    rows = each.join(about)
+    rows["backend"] = backend_of(rows)
     images = rows["rate"] * rows["batch_size"]
     rows["refused"] = images.where(rows["holds"].isin([NO, OPEN]))
     lowest = rows.groupby(CELL, observed=True)["refused"].transform("min").fillna(np.inf)

@@ -15,7 +15,7 @@ import pandas as pd
 
 from pareto.analysis.naming import NONE, model_title
 from pareto.analysis.runs.manifest import within
-from pareto.analysis.runs.points import AT_WORK
+from pareto.analysis.runs.treatments import AT_WORK
 from pareto.analysis.statistics.samples import share_interval, shares_differ
 
 TOP1, AGREEMENT, MEAN_IOU, MAP50 = "top1", "agreement", "mean_iou", "map50"

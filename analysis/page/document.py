@@ -27,8 +27,8 @@ from pareto.analysis.page import tables
 from pareto.analysis.page.best_map import maps
 from pareto.analysis.page.chart import LATENCY, THROUGHPUT, chart
 from pareto.analysis.runs.manifest import section
-from pareto.analysis.runs.points import CONDITION, struck_off
-from pareto.analysis.runs.standing import stands, status_words
+from pareto.analysis.runs.points import CONDITION
+from pareto.analysis.runs.standing import stands, status_words, struck_off
 from pareto.analysis.tables.compare import front_marks
 from pareto.analysis.tables.load import load_tables
 from pareto.analysis.tables.report import points, testbeds_table
@@ -221,7 +221,6 @@ def comparison_html(comparison: Comparison) -> str:
 
 
 def _side(rows: pd.DataFrame, found: pd.Series, side: str, on: str) -> pd.DataFrame:
-    """The rows of one run's chart."""
     is_on = found.str[0].isin(list(on))
     return rows[["backend", "point", "point_name"]].assign(
         **dict.fromkeys((*LATENCY[1:], *THROUGHPUT[1:]), math.nan),

@@ -143,7 +143,6 @@ def compared(
 
 
 def _widest(manifests: Iterable[Mapping[str, Any]]) -> Tolerance:
-    """The widest tolerances of the runs."""
     options = ("rtt_tolerance", "rtt_floor", "tolerance")
     asked = ([within(run, "sweep", name) or 0.0 for name in options] for run in manifests)
     return functools.reduce(Tolerance.at_least, itertools.starmap(Tolerance, asked), Tolerance())

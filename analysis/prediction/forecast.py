@@ -85,12 +85,8 @@ class Case:
 
 
 FIGURES = (
-    "latency_s",
-    "throughput_ips",
-    "latency_error",
-    "throughput_error",
-    "least_latency_s",
-    "most_throughput_ips",
+    *("latency_s", "throughput_ips", "latency_error", "throughput_error"),
+    *("least_latency_s", "most_throughput_ips"),
 )
 """The figures of a forecast: with one request in flight, and with many; standard deviations, as shares; bounds."""
 

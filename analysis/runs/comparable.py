@@ -40,18 +40,8 @@ _ELSEWHERE = (
 )
 """Options whose differences are told by other facts, or show in what only one run has."""
 _PASSING = (
-    *(
-        "pid",
-        "idle_power_w",
-        "sensors",
-        "energy_leaves_out",
-        "energy_least_s",
-        "swap_bytes",
-        "uuid",
-        "index",
-        "findings",
-    ),
-    *("links", "data_address", "data_interface", "address", "interface"),
+    *("pid", "idle_power_w", "sensors", "energy_leaves_out", "energy_least_s", "swap_bytes", "uuid", "index"),
+    *("findings", "links", "data_address", "data_interface", "address", "interface"),
 )
 """Facts that change from one start of a host to the next, or say nothing of its speed."""
 _MOST = 4

@@ -18,8 +18,7 @@ from pareto.analysis.naming import SIMULATED, USUAL
 from pareto.analysis.runs import reading
 from pareto.analysis.runs.comparable import Trials, differing, recorded, remarks, setups, told, with_setup
 from pareto.analysis.runs.manifest import read_manifest, within
-from pareto.analysis.runs.points import MEASURED, SETTLED
-from pareto.analysis.runs.standing import bounded, stands, trusted
+from pareto.analysis.runs.standing import MEASURED, SETTLED, bounded, stands, trusted
 from pareto.analysis.schema import CELL, LINKS, STAGES, STRUCK, TRIALS, Table
 from pareto.basics import files
 from pareto.basics.escaping import short

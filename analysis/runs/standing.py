@@ -37,6 +37,10 @@ _BOUNDS = {
     "throughput": ("throughput_ips", "throughput_bound_ips", np.fmax),
 }
 """The column of a figure, that of its bound, and the better one of two."""
+SETTLED = "settled"
+"""A column that runs with a search have: how a cell was struck off; of one that was not, `MEASURED` beside the front,
+and empty text among trials. Trials of runs without a search, beside those of one, have `MEASURED`."""
+MEASURED = "measured"
 LISTED = 20
 """Trials that were measured again that are listed."""
 
@@ -85,6 +89,21 @@ def trusted(rows: pd.DataFrame, status: pd.Series | None = None) -> pd.DataFrame
             kept = {of.name: of.mask(spoiled, np.nan if of.dtype.kind == "f" else "") for of in own}
             rows = rows.assign(**kept)
     return rows
+
+
+def competing(trials: pd.DataFrame) -> pd.DataFrame:
+    """The trials of cells that no search struck off: what was measured fewer times than the others is not compared."""
+    return trials[~is_struck(trials)] if SETTLED in trials else trials
+
+
+def is_struck(trials: pd.DataFrame) -> pd.Series:
+    """Whether each of these trials, with the column `SETTLED`, is of a cell that a search struck off."""
+    return ~trials[SETTLED].isin(["", MEASURED])
+
+
+def struck_off(rows: pd.DataFrame) -> pd.Series:
+    """Whether each row beside a front is of a cell that a search struck off; without a search, none is."""
+    return rows.get(SETTLED, pd.Series(MEASURED, index=rows.index)).ne(MEASURED)
 
 
 def fewest(latency: Ints, throughput: Ints) -> Ints:

@@ -113,7 +113,6 @@ class Draws:
     freedom: float
 
     def of(self, cells: Ints) -> Draws:
-        """The draws of these cells alone."""
         return Draws(self.values[:, cells], self.error[cells], self.freedom)
 
     def stated(self, shares: Floats) -> Floats:

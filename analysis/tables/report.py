@@ -17,18 +17,9 @@ from pareto.analysis.naming import ANY_NOTE, backend_name, condition_title, coun
 from pareto.analysis.runs.comparable import of_testbed
 from pareto.analysis.runs.load import Run
 from pareto.analysis.runs.manifest import section
-from pareto.analysis.runs.points import (
-    AT_WORK,
-    BUT_CODEC,
-    CONDITION,
-    NONE,
-    each_once,
-    hosts,
-    round_of,
-    short_step,
-    undivided,
-)
+from pareto.analysis.runs.points import BUT_CODEC, CONDITION, NONE, hosts, round_of, short_step, undivided
 from pareto.analysis.runs.standing import stands
+from pareto.analysis.runs.treatments import AT_WORK, each_once
 from pareto.analysis.statistics.significance import MEASURES
 from pareto.analysis.tables.table import (
     ELLIPSIS,

@@ -103,11 +103,10 @@ def surely(differences: pd.DataFrame, column: str, worse: str, factor: float) ->
 
     column: `latency_s` or `throughput_ips`. worse: `>` or `<`.
     """
-    figure, percent = column.partition("_")[0], 100 * (factor - 1)
-    differ = differences[f"{figure}_significant"].eq(True)
-    if worse == ">":
-        return differences[differ & differences[f"{figure}_low_percent"].gt(percent)]
-    return differences[differ & differences[f"{figure}_high_percent"].lt(percent)]
+    figure, limit = column.partition("_")[0], 100 * (factor - 1)
+    low, high = (differences[f"{figure}_{end}_percent"] for end in ("low", "high"))
+    is_beyond = low > limit if worse == ">" else high < limit
+    return differences[differences[f"{figure}_significant"].eq(True) & is_beyond]
 
 
 def _limit(text: str) -> tuple[str, str, float]:

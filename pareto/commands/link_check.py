@@ -178,7 +178,6 @@ def _jitter(profile: Profile, values: Sequence[float]) -> Iterator[Judgement]:
 def _rate(
     name: str, direction: Direction, series: Sequence[Observed], field: str, tolerance: Tolerance
 ) -> Iterator[Judgement]:
-    """field: of a reading, which has the rate."""
     if not direction.limited:
         return
     share = series[0].reading.payload_share
@@ -240,7 +239,6 @@ def _middle(ranges: Sequence[tuple[float, float]]) -> float:
 
 
 def _measured(values: Sequence[float]) -> tuple[float | None, tuple[float, float] | None]:
-    """The median and the range of what was read."""
     return (statistics.median(values), (min(values), max(values))) if values else (None, None)
 
 

@@ -13,7 +13,7 @@ from pareto import RESULTS
 from pareto.basics.escaping import say
 from pareto.basics.files import StoreError, written, written_into
 from pareto.commands import help as cli_help
-from pareto.commands.help import CONCLUDE, JSON, OBJECTIVES, WHERE, WHICH, Which, argument, command, option
+from pareto.commands.help import CONCLUDE, JSON, OBJECTIVES, WHERE, argument, command, given, option, refuse
 from pareto.commands.runs import last
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def report(
     objectives: str = OBJECTIVES,
     where: str = WHERE,
     width: str = option("page", "Width of the figures: page, column (of a two-column paper), or both."),
-    figures: Which = option("auto", WHICH, kind="auto|all|none"),
+    figures: cli_help.Which = option("auto", cli_help.WHICH, kind="auto|all|none"),
     uncertainty: str = option(
         "box",
         "What fronts show beside how sure a mark is: the points' 95 % intervals, or a band.",
@@ -66,9 +66,7 @@ def report(
     from pareto.basics.console import console
 
     if methods:
-        cli_help.refuse(
-            cli_help.given(context) - {"--methods"}, "not with --methods, which prints words and nothing else"
-        )
+        refuse(given(context) - {"--methods"}, "not with --methods, which prints words and nothing else")
     look = Look.checked(formats, title, font, style, columns)
     if look.columns:
         from pareto.analysis.tables.latex import check_columns

@@ -143,7 +143,6 @@ def _measured(
 
 
 def _report(job: Job, store: Store, figures: str) -> None:
-    """Report on all of the run."""
     from pareto.analysis.findings import Options
 
     later = shlex.join(["report", str(store.folder), *(["--figures", "all"] if figures == "all" else [])])

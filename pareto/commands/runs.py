@@ -78,7 +78,6 @@ def last(console: Console, number: int = 1) -> list[Path]:
 
 
 def _record(folder: Path, began: datetime, manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """A run as it is listed."""
     from pareto.analysis.runs import reading
     from pareto.analysis.runs.manifest import within
     from pareto.analysis.runs.standing import status_words

@@ -96,7 +96,9 @@ def chosen(runs: Joined, point: str, where: str) -> dict[str, Any]:
     from pareto.analysis.advice.workload import workloads
     from pareto.analysis.fronts.where import Where
     from pareto.analysis.naming import levels
-    from pareto.analysis.runs.points import competing, in_every_codec, order, work_names
+    from pareto.analysis.runs.points import order
+    from pareto.analysis.runs.standing import competing
+    from pareto.analysis.runs.treatments import in_every_codec, work_names
 
     every = in_every_codec(runs.trials)
     rows = every[Where.parse(where).holds(every) & every["point"].isin([point] if point else every["point"])]

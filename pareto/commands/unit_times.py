@@ -69,12 +69,9 @@ def run(
 
 def as_mapping(profile: ModelProfile, place: Path) -> dict[str, Any]:
     """A profile as `--json` has it: what its files say, and what is printed of it."""
-    tables = {PROFILE: "units", BACKENDS: "backends", CODECS: "codecs"}
-    told = {
-        name: pd.read_csv(place / table.file)
-        for table, name in tables.items()
-        if (place / table.file).is_file()
-    }
+    tables = {"units": PROFILE, "backends": BACKENDS, "codecs": CODECS}
+    paths = {name: place / table.file for name, table in tables.items()}
+    told = {name: pd.read_csv(path) for name, path in paths.items() if path.is_file()}
     facts = json.loads((place / FACTS).read_text())
     return {**facts, "folder": str(place), **told, "notes": [*lines(profile)]}
 
@@ -224,10 +221,9 @@ def trace_events(profiles: Sequence[ModelProfile]) -> str:
         rows = {0: ("process_name", profile.model)}
         for tid, times in enumerate(profile.times, start=1):
             rows[tid] = "thread_name", f"{times.role} ({times.device}), batch size {times.batch_size}"
-            for unit, (name, end_us) in enumerate(
-                zip(profile.units, np.cumsum(1e6 * times.median_s), strict=True)
-            ):
-                took_us = 1e6 * float(times.median_s[unit])
+            took_us = 1e6 * times.median_s
+            starts_us = np.cumsum(took_us) - took_us
+            for unit, name in enumerate(profile.units):
                 about = {
                     "flops": profile.flops[unit] * times.batch_size,
                     "parameters": profile.parameters[unit],
@@ -235,9 +231,9 @@ def trace_events(profiles: Sequence[ModelProfile]) -> str:
                     "low_us": 1e6 * times.low_s[unit],
                     "high_us": 1e6 * times.high_s[unit],
                 }
-                place = {"name": name, "ph": "X", "pid": pid, "tid": tid, "ts": float(end_us) - took_us}
+                place = {"name": name, "ph": "X", "pid": pid, "tid": tid, "ts": float(starts_us[unit])}
                 args = {key: float(value) for key, value in about.items()}
-                events.append({**place, "dur": took_us, "args": args})
+                events.append({**place, "dur": float(took_us[unit]), "args": args})
         events += [
             {"name": what, "ph": "M", "pid": pid, "tid": tid, "args": {"name": name}}
             for tid, (what, name) in rows.items()

@@ -15,6 +15,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from pareto.analysis.comparing import between_runs
 from pareto.analysis.comparing.between_runs import DOUBTFUL, Comparison, changes, compare, differences
+from pareto.analysis.runs import reading
 from pareto.analysis.runs.load import load
 from pareto.analysis.statistics.significance import holm
 from pareto.protocol.errors import UserError
@@ -86,6 +87,16 @@ def test_a_run_against_itself_shows_no_difference(tmp_path: Path, snapshot: Snap
     assert front["ratio_low"] < front["hypervolume_ratio"] == 1 < front["ratio_high"]
     assert [front[name] for name in ("enter", "may_enter", "leave", "may_leave")] == [""] * 4
     assert [*found.sentences, *found.settings, *found.notes] == snapshot
+
+
+def test_many_rows_are_compared_as_few_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys of large runs are categories, which take no new value, as that of no backend is."""
+    a, b = measured("a", seed=1), measured("b", seed=2)
+    few = compared(tmp_path / "few", a, b)
+    monkeypatch.setattr(reading, "LARGE", 0)
+    many = compared(tmp_path / "many", a, b)
+    assert many.differences.astype("str").equals(few.differences.astype("str"))
+    assert many.sentences == few.sentences
 
 
 def test_few_rounds_are_told(tmp_path: Path, snapshot: SnapshotAssertion) -> None:

@@ -21,20 +21,8 @@ from pareto.analysis.fronts.indicators import attainment, hypervolumes
 from pareto.analysis.naming import point_label
 from pareto.analysis.reporting import report
 from pareto.analysis.runs.load import load
-from pareto.analysis.runs.points import (
-    AT_WORK,
-    NONE,
-    TRIAL,
-    at_work,
-    controls,
-    cuts,
-    each_once,
-    in_every_codec,
-    of_role,
-    pooled,
-    short_step,
-    undivided,
-)
+from pareto.analysis.runs.points import NONE, TRIAL, cuts, of_role, short_step, undivided
+from pareto.analysis.runs.treatments import AT_WORK, at_work, backend_of, each_once, in_every_codec, pooled
 from pareto.analysis.statistics.stability import certainty
 from pareto.analysis.tables.latex import front_latex
 from pareto.analysis.tables.table import sureness
@@ -130,7 +118,7 @@ def test_a_round_is_the_mean_of_its_valid_trials(tmp_path: Path) -> None:
     usual = raw[(raw["point"] == LAST) & (raw["round"] == 2)]
     assert one["throughput_ips"].iloc[2] == pytest.approx(usual["throughput_ips"].mean())
     assert one[["controls", "controls_valid"]].to_numpy().tolist() == [[2, 1], [2, 0], [2, 2], [2, 2]]
-    assert controls(raw).sum() == 8
+    assert (backend_of(raw) == NONE).sum() == 8
     pd.testing.assert_frame_equal(pooled(pooled(raw)), pooled(raw))
     crossing = raw[raw["point"] != LAST].reset_index(drop=True)
     assert pooled(crossing) is crossing

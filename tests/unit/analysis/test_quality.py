@@ -17,7 +17,7 @@ from pareto.analysis.comparing.sentences import rates as sentences
 from pareto.analysis.fronts import quality
 from pareto.analysis.fronts.cells import cells
 from pareto.analysis.fronts.front import front, over_codecs
-from pareto.analysis.runs.points import in_every_codec, pooled
+from pareto.analysis.runs.treatments import in_every_codec, pooled
 from tests.unit import example_engines
 from tests.unit.example_codecs import IMAGES, trials
 

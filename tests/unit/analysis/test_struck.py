@@ -26,7 +26,9 @@ from pareto.analysis.naming import USUAL
 from pareto.analysis.prediction.network import Network
 from pareto.analysis.runs import reading, standing
 from pareto.analysis.runs.load import Run, joined, load
-from pareto.analysis.runs.points import CELL, pooled, struck_off
+from pareto.analysis.runs.points import CELL
+from pareto.analysis.runs.standing import struck_off
+from pareto.analysis.runs.treatments import pooled
 from pareto.analysis.schema import LATENCY_ONLY, STRUCK, THROUGHPUT_ONLY, TRIALS
 from pareto.protocol.errors import UserError
 from tests.unit import simulated_network as world
