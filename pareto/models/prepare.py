@@ -130,9 +130,10 @@ def full_names(sweep: Sweep) -> list[str]:
     Raises UserError."""
     names = [registry.canonical(name) for name in sweep.models]
     return [
-        registry.entry(f"{name}{CLASSES}{classes}").name if classes else name
+        registry.entry(f"{name}{told}").name if told and not name.endswith(told) else name
         for name in names
         for classes in [sweep.classes or weights.classes(name, sweep.weights)]
+        for told in [f"{CLASSES}{classes}" if classes else ""]
     ]
 
 

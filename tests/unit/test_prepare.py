@@ -236,7 +236,8 @@ def test_facts_and_manifest_tell_how_the_model_is_cut(tmp_path):
     assert len(names) + len(folded) == len(every.facts.points)
     # Models have their full names once.
     assert canonical(Sweep(model=("SqueezeNet1.1", THEIRS, "alexnet"))).models == (THEIRS, "alexnet")
-    assert canonical(Sweep(model="alexnet", classes=10)).models == ("alexnet@10",)
+    named = canonical(Sweep(model="alexnet", classes=10))
+    assert named.models == canonical(named).models == ("alexnet@10",), "as where a run is gone on with"
     torch.save(registry.build("squeezenet1_1@7").state_dict(), tmp_path / "own.pth")
     seven = Sweep(model="squeezenet1_1", weights=str(tmp_path / "own.pth"))
     assert canonical(seven).models == ("squeezenet1_1@7",)

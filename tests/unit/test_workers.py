@@ -523,7 +523,7 @@ def test_units_and_codecs_are_timed_on_a_host_that_has_the_model(
     workers: Workers, ends: Ends, snapshot: SnapshotAssertion
 ) -> None:
     """Then connections of some backends alone are opened at both ends of a link; a trial has its own anew."""
-    units = TimeUnits(2, 0.5, 6, 0.0, 1.0, 0.0)
+    units = TimeUnits(2, 0.5, 6, 0.0, 1.0, 0.0, 0.0)
     codecs = TimeCodecs([(1, "int8"), (2, "zstd:3")], "", True, 1.0)
     for _ in range(2):
         assert workers.unit_runs("alexnet", {SERVER: units}).keys() == {SERVER}
@@ -546,7 +546,7 @@ def test_hosts_load_their_own_units_and_all_of_them_to_time_each(bed: Testbed, e
         workers.send(meter)
         assert workers.sending() == {"bytes": {EDGE: 1, SERVER: 1}, "seconds": ANY}
         workers.ready(CELL, [NONE])
-        request = TimeUnits(2, 0.5, 40, 3.0, 40.0, 2.0)
+        request = TimeUnits(2, 0.5, 40, 3.0, 40.0, 2.0, 0.0)
         for _ in range(2):
             workers.unit_runs("alexnet", {SERVER: request})
         workers.ready(CELL, [NONE])
