@@ -62,8 +62,11 @@ def blaming(
 
 
 def lack_of_memory(error: BaseException | None, *kinds: type[BaseException]) -> BaseException | None:
-    """The error by which memory was not there, of those that this one comes of; None without. kinds: more of them."""
-    while error and not (isinstance(error, (MemoryError, *kinds)) or _NO_MEMORY.search(str(error))):
+    """The error by which memory was not there here, of those that this one comes of; None without. kinds: more of
+    them. The program's own errors may quote what another host lacks."""
+    while error and not isinstance(error, (MemoryError, *kinds)):
+        if not type(error).__module__.startswith("pareto.") and _NO_MEMORY.search(str(error)):
+            break
         error = error.__cause__ or error.__context__
     return error
 

@@ -300,6 +300,9 @@ FAULTS = {
     "memory, as another fault": (
         "try:\n  [0] * (1 << 60)\nexcept MemoryError:\n  raise ValueError('the model') from None", 1
     ),
+    "memory of another host": (
+        "from pareto.hosts.host import TestbedError; raise TestbedError('pi: cannot allocate memory')", 1
+    ),
     "encoding": ("raise UnicodeEncodeError('ascii', '\\udc80', 0, 1, 'no')", 1),
     "Ctrl-C": ("raise KeyboardInterrupt", 0),
 }  # fmt: skip
