@@ -31,6 +31,7 @@ from pareto.analysis import findings, markdown, reporting
 from pareto.analysis.comparing import between_runs
 from pareto.analysis.comparing.between_runs import Comparison
 from pareto.analysis.findings import Findings, Options
+from pareto.analysis.fronts.objectives import objectives_of
 from pareto.analysis.runs.load import Joined, Runs, joined
 from pareto.analysis.runs.points import CONDITION
 from pareto.analysis.tables.compare import compare_table
@@ -82,7 +83,7 @@ class Run:
 
     def findings(self, objectives: str | Sequence[str] = "latency,throughput", where: str = "") -> Findings:
         """The findings of a report: frames and sentences. Raises UserError."""
-        names = _names(objectives)
+        names = objectives_of(objectives)
         if (asked := (where, *names)) not in self._found:
             self._found[asked] = findings.find(self._joined, Options(names, where, figures="none"))
         return self._found[asked]
@@ -228,7 +229,7 @@ def compare(
     a: Source, b: Source, objectives: str | Sequence[str] = "latency,throughput", where: str = ""
 ) -> Comparison:
     """Run B against run A, over the cells that both have. Raises UserError."""
-    return between_runs.compare(_joined(a), _joined(b), _names(objectives), where)
+    return between_runs.compare(_joined(a), _joined(b), objectives_of(objectives), where)
 
 
 def advise(
@@ -268,12 +269,6 @@ def _joined(source: Source) -> Joined:
     if lost := [name for name in whole.trials if name not in source]:
         raise UserError(f"the frame lacks columns of trials: {', '.join(lost)}: leave rows out, not columns")
     return replace(whole, trials=source)
-
-
-def _names(objectives: str | Sequence[str]) -> tuple[str, ...]:
-    """The names of objectives, which may stand in one text with commas."""
-    each = objectives.split(",") if isinstance(objectives, str) else objectives
-    return tuple(filter(None, (name.strip() for name in each)))
 
 
 def _chosen(rows: pd.DataFrame, name: str, value: Any) -> pd.DataFrame:

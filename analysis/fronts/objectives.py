@@ -51,6 +51,12 @@ ACCURACY = "accuracy"
 Cells that the images cannot tell apart are equal in it."""
 
 
+def objectives_of(text: str | Sequence[str]) -> tuple[str, ...]:
+    """The names of objectives, which may stand in one text with commas."""
+    each = text.split(",") if isinstance(text, str) else text
+    return tuple(filter(None, map(str.strip, each)))
+
+
 def chosen(names: Sequence[str]) -> tuple[Objective, ...]:
     """The objectives of these names, in this order. Raises `UserError` for an unknown or repeated name, and for fewer
     than two: one objective has a best point, not a front.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from pareto import COMMAND, DATA, RESULTS
+from pareto.analysis.fronts.objectives import objectives_of
 from pareto.basics.escaping import say
 from pareto.basics.files import written_into
 from pareto.commands import help as cli_help
@@ -80,8 +81,7 @@ def compare(
     from pareto.analysis.tables.compare import compare_table, write
 
     (after,) = run_folders(screen, [second], RESULTS)
-    names = tuple(part.strip() for part in objectives.split(","))
-    comparison = between_runs.compare(before, after, names, where)
+    comparison = between_runs.compare(before, after, objectives_of(objectives), where)
     if json:
         say(as_json.text(as_json.of_comparison(comparison)))
     else:

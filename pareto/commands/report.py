@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from pareto import RESULTS
+from pareto.analysis.fronts.objectives import objectives_of
 from pareto.basics.escaping import say
 from pareto.basics.files import StoreError, written, written_into
 from pareto.commands import help as cli_help
@@ -76,8 +77,9 @@ def report(
         from pareto.analysis.figures.style import check_look  # imports matplotlib, which takes a second
 
         check_look(look)
-    named = tuple(filter(None, map(str.strip, objectives.split(","))))
-    options = Options(named, where, width, figures, tuple(profile or ()), uncertainty, look)
+    options = Options(
+        objectives_of(objectives), where, width, figures, tuple(profile or ()), uncertainty, look
+    )
     screen = console(aside=json)
     folders = run_folders(screen, runs, RESULTS) if runs else last(screen)
     if methods:
