@@ -68,9 +68,9 @@ def test_seconds_that_cannot_be_are_refused(seconds: float) -> None:
 
 
 def test_bytes_whose_number_varies_are_as_many_as_were_expected_at_most() -> None:
-    varying = wire.form(((BYTES, (10,)),))
-    assert wire.cut(varying, header(body=10)).nbytes == 10
-    assert "at most 10" in refusal(wire.cut, varying, header(body=11))
+    varying = wire.Likeness(wire.Kind.REQUEST, wire.form(((BYTES, (10,)),)))
+    assert varying.body(header(body=10)).nbytes == 10
+    assert "at most 10" in refusal(varying.body, header(body=11))
 
 
 def test_a_message_cut_short_is_not_a_quiet_end(snapshot: SnapshotAssertion) -> None:
