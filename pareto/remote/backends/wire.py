@@ -193,10 +193,6 @@ def key(head: memoryview) -> bytes:
     return b"".join([head[: _NUMBER.start], head[16:24], head[HEADER.size - 8 : HEADER.size]])
 
 
-NO_MESSAGE = Likeness(Kind.REQUEST, NOTHING, b"")
-"""Like no message."""
-
-
 def told(head: memoryview) -> tuple[int, tuple[float, ...], float]:
     """A reply's number, the seconds of later stages, and those of serializing. Raises BackendError."""
     number, stages, *seconds = _TOLD.unpack_from(head, _NUMBER.start)

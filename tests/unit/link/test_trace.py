@@ -52,11 +52,11 @@ def test_what_is_carried_by_a_position_and_when_so_much_is_at_the_earliest(
     for each in ((1000, 0, 4), (1000, 0, 1), (1000, 0.2, 1), (5000, 0, 8), (6000, 1, 2), (1000, 1.2, 1.2)):
         said.append(f"of bytes and a span {each}: {HOLE.least_transfer_s(*each):.9g} s at least")
     for span in ((0.2, 0.3), (0.5, 5.0), (1.0, 1.5), (0.2, 1.0), (3.0, 4.5), (3.0, 6.5), (41.5, 42.5)):
-        steps = [step.at_s for step in HOLE.steps_between(*span)]
+        steps = list(dict.fromkeys(HOLE.step(at).at_s for at in HOLE.edges(*span)))
         said.append(f"in {span}: the steps of {steps}, edges at {list(HOLE.edges(*span))}")
     said.append(f"in force: {[HOLE.step(at).at_s for at in (0.0, 0.99, 1.0, 3.9, 4.0, 9.0)]}")
     assert said == snapshot
-    assert set(HOLE.steps_between(1.0, 99.0)) == set(HOLE.steps)
+    assert {HOLE.step(at) for at in HOLE.edges(1.0, 99.0)} == set(HOLE.steps)
     assert not UNLIMITED.limited
     assert UNLIMITED.transfer_s(1e9, 2.0) == UNLIMITED.least_transfer_s(1e9, 0.0, 9.0) == 0.0
     # The longest transfer has just missed an outage.
@@ -87,7 +87,7 @@ def test_the_two_are_inverse(seed: int) -> None:
         assert trace.step(where) == trace.step(where + 1e-6) == step
         if where == 0:
             continue
-        assert set(trace.steps_between(where - 0.01, where + 0.01)) == {before, step}
+        assert {trace.step(at) for at in trace.edges(where - 0.01, where + 0.01)} == {before, step}
         if before.rate_bps and not step.rate_bps:
             assert trace.when_carried(trace.carried_bits(where)) == pytest.approx(where, abs=1e-9)
             nbytes = before.rate_bps * 1e-3 / 8
