@@ -177,10 +177,6 @@ class Tbf:
         return cls(rate, math.ceil(burst_bytes * 1_000_000_000 / rate / _TICK_NS), limit_bytes)
 
     @property
-    def rate_bps(self) -> float:
-        return self.rate_bytes * 8.0
-
-    @property
     def bucket(self) -> dict[str, float]:
         """The fields of the `Bucket` that it is."""
         burst = round(_seconds(self.burst_ticks) * self.rate_bytes)
@@ -241,7 +237,7 @@ def reading(chain: list[Layer]) -> dict[str, Any]:
         if isinstance(layer, Netem) and layer.gilbert is not None:
             direction = replace(direction, loss=layer.direction.loss)
         if isinstance(layer, Tbf):
-            direction = replace(direction, rate_bps=layer.rate_bps)
+            direction = replace(direction, rate_bps=layer.rate_bytes * 8.0)
             values["bucket"] = layer.bucket
     return direction.to_dict() | values
 

@@ -154,8 +154,8 @@ def way(*steps: tuple[float, float, float | None], period_s: float = 4.0, **othe
 
 def passes(tbf: Tbf, seconds: float) -> float:
     """Bits that a busy tbf lets pass from a change on: its bucket lacked half a packet, then its rate."""
-    burst = tbf.burst_ticks * 64e-9 * tbf.rate_bps
-    return burst - PACKET_BITS / 2 + tbf.rate_bps * seconds
+    burst = tbf.burst_ticks * 64e-9 * 8 * tbf.rate_bytes
+    return burst - PACKET_BITS / 2 + 8 * tbf.rate_bytes * seconds
 
 
 def test_a_steps_delay_holds_until_the_next_and_short_ones_are_merged_into_their_mean() -> None:
@@ -182,12 +182,12 @@ def test_a_steps_delay_holds_until_the_next_and_short_ones_are_merged_into_their
     rates = Rates(way((0, 0.1, 2e6), (1, 0.1, 8e6)))
     tbf, until_s = rates.at(1.05)  # what comes to tbf now was sent at 0.95
     assert until_s == pytest.approx(1.1)
-    assert tbf.rate_bps < 2e6
-    assert rates.at(1.1)[0].rate_bps > 7e6
+    assert 8 * tbf.rate_bytes < 2e6
+    assert 8 * rates.at(1.1)[0].rate_bytes > 7e6
     # An outage passes one packet by its end which is taken off later.
     tbf, until_s = Rates(way((0, 0.0, 2e6), (1, 0.0, 0.0), (2, 0.0, 8e6))).at(1.0)
     assert until_s == pytest.approx(2.0)
-    assert tbf.rate_bps == pytest.approx(PACKET_BITS, rel=1e-3)
+    assert 8 * tbf.rate_bytes == pytest.approx(PACKET_BITS, rel=1e-3)
     brief = way((0, 0.0, 2e6), (1, 0.0, 0.0), (1.1, 0.0, 8e6), (1.2, 0.0, 0.0))
     rates, fresh = Rates(brief), Rates(brief).at(1.1)[0]
     rates.at(1.0)
