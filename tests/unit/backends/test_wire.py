@@ -376,7 +376,7 @@ def test_what_no_backend_is_called_is_refused(text: str) -> None:
 
 def test_connections_agents_and_channels_follow_from_the_name() -> None:
     names = ("tcp", "tcp:a", "tcp:16:a", f"tcp:{MOST_CONNECTIONS}")
-    assert [registry.parse(text).connections for text in names] == [1, 1, 16, MOST_CONNECTIONS]
+    assert [registry.parse(text).variant for text in names] == ["", "", "16", str(MOST_CONNECTIONS)]
     named = ("tcp:4", "rpc:a", "rpc:basic:a", "rpc:threads=4:a")
     assert [registry.parse(text).agent for text in named] == ["", "rpc", "rpc:basic", "rpc:threads=4"]
     assert [registry.parse(text).threads for text in named[1:]] == [16, 16, 4]
