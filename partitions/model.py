@@ -52,11 +52,6 @@ class Outline:
         return len(self.points) - 1
 
     @property
-    def input_shape(self) -> tuple[int, ...]:
-        """The shape of the first input, without the batch dimension."""
-        return self.inputs[0].shape
-
-    @property
     def results(self) -> tuple[TensorSpec, ...]:
         """The tensors that the whole model returns, at batch 1."""
         return tuple(self.traced.specs[node] for node in self.traced.results)
@@ -71,11 +66,6 @@ class Outline:
         if what := next(filter(None, kinds), ""):
             return f"{self.name} returns {what}, which cannot be sent"
         return ""
-
-    @property
-    def traced_by(self) -> str:
-        """'torch.fx', 'torch.export' or 'chain'."""
-        return self.traced.traced_by
 
     @property
     def nodes(self) -> tuple[int, ...]:
@@ -241,17 +231,15 @@ def describe(recipe: Recipe) -> tuple[tuple[Point, ...], tuple[int, ...], str]:
         for unit in range(bare.last if recipe.file else 0):
             state = {path: torch.empty(0, device="meta") for path in bare.paths(unit, unit + 1)}
             bare.cut(unit, unit + 1, state)
-    return bare.points, bare.input_shape, bare.graph_digest
+    return bare.points, bare.inputs[0].shape, bare.graph_digest
 
 
 def _digest(traced: TracedModel, points: tuple[Point, ...]) -> str:
     """SHA-256 of the graph and its points. Values are named by node, so equal graphs have equal text."""
-    digest = hashlib.sha256()
+    lines = []
     for node in traced.nodes:
         target = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
         value = traced.values[node]
         shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
-        digest.update(f"{node.name} {node.op} {target} {node.args} {node.kwargs} {shape}\n".encode())
-    for point in points:
-        digest.update(f"{point}\n".encode())
-    return digest.hexdigest()
+        lines.append(f"{node.name} {node.op} {target} {node.args} {node.kwargs} {shape}\n")
+    return hashlib.sha256("".join([*lines, *(f"{point}\n" for point in points)]).encode()).hexdigest()

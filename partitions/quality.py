@@ -53,11 +53,9 @@ class Quality:
 
     def columns(self) -> dict[str, Any]:
         """The cells of a trial's row."""
-        figures = {name: getattr(self, name) for name in ("output_error", "mean_iou", "map50")}
-        return figures | {
-            "agreement": self.agreement,
+        figures = "output_error", "agreement", "top1", "mean_iou", "map50"
+        return {name: getattr(self, name) for name in figures} | {
             "agreement_images": None if self.agreement is None else self.images,
-            "top1": self.top1,
             "top1_images": None if self.top1 is None else self.images,
             "changed_images": _marks(self.changed),
             "wrong_images": _marks(self.wrong),

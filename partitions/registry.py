@@ -15,7 +15,7 @@ from .entry import Entry, without_memory
 from .recipe import CLASSES, OWN, Recipe, squashed
 from .user_file import register
 
-__all__ = ["Entry", "adopt", "build", "build_structure", "canonical", "entry", "names", "register", "source"]
+__all__ = ["Entry", "adopt", "build_structure", "canonical", "entry", "names", "register", "source"]
 
 _adopted: dict[str, Entry] = {}  # users' models
 
@@ -92,11 +92,7 @@ def adopt(recipe: Recipe) -> None:
         _adopted[recipe.name] = user_file.read(Own(recipe.name, recipe.file, recipe.attribute, recipe.file))
 
 
-def build(name: str) -> nn.Module:
-    """A new float32 model in eval mode, gradients off, with random weights from the global RNG. Raises UserError."""
-    return entry(name).module().requires_grad_(False)
-
-
 def build_structure(name: str) -> nn.Module:
-    """The same model with its parameters on the meta device; its buffers are real. Raises UserError."""
-    return without_memory(lambda: build(name))
+    """A new model in eval mode, gradients off, its parameters on the meta device; its buffers are real. Raises
+    UserError."""
+    return without_memory(lambda: entry(name).module().requires_grad_(False))

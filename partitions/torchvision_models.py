@@ -91,18 +91,22 @@ def entry(name: str, classes: int = 0) -> Entry:
     """The entry of one of `names()`; downloads nothing. classes: how many its head tells apart; 0: as published."""
     if _kinds()[name] == "detection":
         return _detector(name)
-    make = _classifier if _kinds()[name] == "classification" else _segmentation
     if not classes:
-        return make(name)
-    made = make(name, num_classes=classes)
+        return _classifier(name)
+    made = _classifier(name, num_classes=classes)
     return replace(made, name=f"{name}{CLASSES}{classes}", classes=(), pretrained=None)
 
 
 def _classifier(name: str, **head: int) -> Entry:
+    """The entry of a model that tells images apart, or their pixels."""
     weights = models.get_model_weights(name).DEFAULT
-    evaluated = weights.transforms.keywords
-    size = int(evaluated["crop_size"])
+    evaluated, of_pixels = weights.transforms.keywords, _kinds()[name] == "segmentation"
+    size = int(evaluated["resize_size" if of_pixels else "crop_size"])
     arguments = _ARGUMENTS.get(name, {}) | head
+    if of_pixels:
+        arguments["weights_backbone"] = None
+        if not name.startswith("lraspp"):  # auxiliary heads were trained, and the whole model runs them
+            arguments["aux_loss"] = True
     if name.startswith("vit_"):  # its position embedding is as long as the image is large
         arguments["image_size"] = size
     return Entry(
@@ -111,21 +115,7 @@ def _classifier(name: str, **head: int) -> Entry:
         Images((3, size, size), evaluated.get("mean", IMAGENET_MEAN), evaluated.get("std", IMAGENET_STD)),
         tuple(weights.meta["categories"]),
         lambda: _trained(name),
-    )
-
-
-def _segmentation(name: str, **head: int) -> Entry:
-    weights = models.get_model_weights(name).DEFAULT
-    size = int(weights.transforms.keywords["resize_size"])
-    # The auxiliary heads were trained, and the whole model runs them.
-    arguments = head if name.startswith("lraspp") else head | {"aux_loss": True}
-    return Entry(
-        name,
-        lambda: _new(name, weights_backbone=None, **arguments),
-        Images((3, size, size)),
-        tuple(weights.meta["categories"]),
-        lambda: _trained(name),
-        task=SEGMENTATION,
+        task=SEGMENTATION if of_pixels else "",
     )
 
 

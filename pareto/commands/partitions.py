@@ -94,7 +94,7 @@ def as_object(outline: Outline, running: Sequence[Cost], proofs: Sequence[str] =
         rows["proof"] = list(proofs)
     return {
         "model": outline.name,
-        "traced_by": outline.traced_by,
+        "traced_by": outline.traced.traced_by,
         "input_bytes": outline.takes.nbytes,
         "smallest": smallest(outline.points).index,
         "points": rows.drop(columns="model"),
@@ -167,7 +167,7 @@ def headline(outline: Outline, whole: Cost) -> str:
     """The model in a line: its input, operations and parameters."""
     (giga, flops), (mega, parameters) = _scaled(whole.flops), _scaled(whole.parameters)
     return (
-        f"{outline.name}, traced by {outline.traced_by}: input {_input(outline)}, "
+        f"{outline.name}, traced by {outline.traced.traced_by}: input {_input(outline)}, "
         f"{flops(whole.flops)} {giga}FLOP, {parameters(whole.parameters)} {mega + ' ' * bool(mega)}parameters "
         f"({whole.parameter_bytes / 2**20:.1f} MiB), batch size 1."
     )
@@ -221,7 +221,7 @@ def _row(recipe: Recipe, *, prove: bool) -> tuple[str, ...]:
     least = smallest(folded[-1])
     sent = (_kib(least.payload_bytes), _percent(least.payload_bytes, outline.takes.nbytes), least.name)
     proved = proof.all_at_once(recipe) if prove else "not proved"
-    return (outline.name, outline.traced_by, *counts, *sent, proved)
+    return (outline.name, outline.traced.traced_by, *counts, *sent, proved)
 
 
 def write(rows: Iterable[Sequence[str]], document: Path) -> None:

@@ -262,12 +262,12 @@ def _prepare(
             "source_digest": code.digest if code else None,
             "dataset": {**facts, "inputs": inputs},
             "graph_digest": model.graph_digest,
-            "traced_by": model.traced_by,
+            "traced_by": model.traced.traced_by,
             "granularity": recipe.cuts.granularity,
             "live_tensors": recipe.cuts.live_tensors,
             "folded": sum(len(point.folded) for point in model.points),
             "input": dtypes,
-            "input_shape": model.input_shape,
+            "input_shape": model.inputs[0].shape,
             "points": [
                 {"name": point.name, "payload_bytes": point.payload_bytes, "folded": point.folded}
                 for point in model.points

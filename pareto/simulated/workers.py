@@ -136,7 +136,7 @@ class Simulation:
         manifest = {
             "graph_digest": outline.graph_digest,
             "input": how.input,
-            "input_shape": outline.input_shape,
+            "input_shape": outline.inputs[0].shape,
             "points": [{"name": point, "payload_bytes": nbytes} for point, nbytes in points],
         }
         self.models[name] = SimulatedModel(facts, manifest, flops)

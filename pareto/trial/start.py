@@ -84,9 +84,9 @@ def send(workers: Workers, bed: Testbed, console: Console, show: Callable[[str],
 
 def check_engines(texts: Sequence[str], hosts: Mapping[str, Mapping[str, Any]]) -> None:
     """Raises UserError for an engine that a host cannot use. hosts: their facts, by role."""
-    for role, needed in engines.names(texts, list(hosts)).items():
-        for name in sorted(needed):
-            if lacks := hosts[role].get("without_engines", {}).get(name):
+    for role, facts in hosts.items():
+        for name in sorted({engines.parse(text).of(role) for text in texts}):
+            if lacks := facts.get("without_engines", {}).get(name):
                 raise UserError(f"--engine: the {role} has no {name}: {lacks}")
 
 

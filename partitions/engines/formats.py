@@ -62,8 +62,7 @@ class Reformatter(Builder):
             self._body.to("meta")
         self._body = None
 
-    def close(self) -> None:
-        self.release()
+    close = release
 
 
 def _channels_last(tensor: Tensor) -> Tensor:

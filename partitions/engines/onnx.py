@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -73,8 +73,7 @@ def session_options(threads: int) -> Any:
 
 def run_of(session: Any, stage: Stage, weights_bytes: int) -> Run:
     """A stage as a session runs it. weights_bytes: as `base.Run` has it."""
-    names = [each.name for each in session.get_inputs()]
-    fed_by = list(zip(names, places(stage, names), strict=True))
+    fed_by = places(stage, session.get_inputs())
 
     def run(tensors: Payload) -> Payload:
         fed = {name: tensors[place].numpy() for name, place in fed_by}
@@ -101,8 +100,7 @@ def gpu_session(graph: bytes, options: Any, device: torch.device) -> Any:
 def bound_run_of(session: Any, stage: Stage, example: Payload, weights_bytes: int) -> Run:
     """As `run_of`, on the memory in which the tensors are, of whatever device: nothing is copied. example: a payload
     there; a run of the stage with it tells the results' shapes and dtypes."""
-    names = [each.name for each in session.get_inputs()]
-    fed_by = list(zip(names, places(stage, names), strict=True))
+    fed_by = places(stage, session.get_inputs())
     made = [each.name for each in session.get_outputs()]
     results = [(tuple(one.shape), one.dtype) for one in stage(one_example(example))]
     device = example[0].device
@@ -133,11 +131,13 @@ def _numpy_type(dtype: torch.dtype) -> Any:
     return torch.empty(0, dtype=dtype).numpy().dtype.type
 
 
-def places(stage: Stage, names: list[str]) -> list[int]:
-    """The place in a payload of each of a session's inputs: the exporter leaves out inputs that nothing reads."""
+def places(stage: Stage, inputs: Iterable[Any]) -> list[tuple[str, int]]:
+    """The name and the place in a payload of each input: the exporter leaves out inputs that nothing reads."""
     assert stage.body is not None  # noqa: S101
-    inputs = [node.name for node in stage.body.graph.nodes if node.op == "placeholder"]
-    return list(range(len(names))) if len(names) == len(inputs) else [inputs.index(name) for name in names]
+    every = [node.name for node in stage.body.graph.find_nodes(op="placeholder")]
+    names = [each.name for each in inputs]
+    numbers = range(len(names)) if len(names) == len(every) else map(every.index, names)
+    return list(zip(names, numbers, strict=True))
 
 
 def exported(stage: Stage, example: tuple[Tensor, ...]) -> Any:

@@ -9,14 +9,14 @@ can be compared. The stage takes and returns what it does without: quantising be
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
 import onnxruntime
-from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, QuantType
+from onnxruntime.quantization import CalibrationMethod, QuantType
 from onnxruntime.quantization.calibrate import TensorsData, create_calibrator
 from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
 from onnxruntime.quantization.quant_utils import load_model_with_shape_infer
@@ -69,22 +69,11 @@ class Quantiser(Calibrator):
         return file
 
 
-class _Reader(CalibrationDataReader):  # type: ignore[misc]
-    """Payloads, as a calibrator takes them."""
-
-    def __init__(self, fed: Iterator[dict[str, Any]]) -> None:
-        self._fed = fed
-
-    def get_next(self) -> dict[str, Any] | None:
-        return next(self._fed, None)
-
-
 def _ranges(file: Path, stage: Stage, payloads: Iterable[Payload]) -> Ranges:
     calibrator = create_calibrator(file, _kinds(), str(file.with_suffix(".augmented")))
-    names = [each.name for each in onnx.load(str(file)).graph.input]
-    fed_by = list(zip(names, plain.places(stage, names), strict=True))
+    fed_by = plain.places(stage, onnx.load(str(file)).graph.input)
     fed = ({name: payload[place].numpy() for name, place in fed_by} for payload in payloads)
-    calibrator.collect_data(_Reader(fed))
+    calibrator.collect_data(SimpleNamespace(get_next=lambda: next(fed, None)))
     found = ((name, data.range_value) for name, data in calibrator.compute_data().items())
     return {name: (low.item(), high.item()) for name, (low, high) in found}
 

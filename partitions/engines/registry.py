@@ -118,11 +118,6 @@ EXACT = Engine(EAGER)
 """The value of `Engine.lossy` where no engine changes the results."""
 
 
-def names(texts: Sequence[str], roles: Sequence[str]) -> dict[str, set[str]]:
-    """By role, the engines that a host needs for all of these, but for `eager`."""
-    return {role: {parse(text).of(role) for text in texts} - {EAGER} for role in roles}
-
-
 def missing(name: str, device: str = "cpu", capability: str = "") -> str:
     """The words about what this host lacks for an engine on a device, and what to do; empty: nothing. capability: of a
     GPU, as in '9.0'."""

@@ -172,7 +172,7 @@ class Bench:
     def _proxied(self, port: int) -> int:
         if self.proxy is not None:
             self.proxy.close()
-        self.proxy = Proxy(port, striped=self._name.connections > 1, sealed=bool(self._name.seal))
+        self.proxy = Proxy(port, striped=self._name.variant.isdecimal(), sealed=bool(self._name.seal))
         self.proxy.armed, self.armed = self.armed, None
         return self.proxy.port
 

@@ -72,7 +72,7 @@ def data(prepared: Prepared, batch_size: int = 1) -> dict[str, Tensor]:
 
 def answers(prepared: Prepared, images: Tensor) -> Tensor:
     """What the module yields with the weights that were made, for float32 images."""
-    module = registry.build(prepared.name)
+    module = registry.entry(prepared.name).module()
     module.load_state_dict(load_file(prepared.weights.path))
     with torch.inference_mode():
         return torch.stack([module(batch) for batch in images])
@@ -238,7 +238,7 @@ def test_facts_and_manifest_tell_how_the_model_is_cut(tmp_path):
     assert canonical(Sweep(model=("SqueezeNet1.1", THEIRS, "alexnet"))).models == (THEIRS, "alexnet")
     named = canonical(Sweep(model="alexnet", classes=10))
     assert named.models == canonical(named).models == ("alexnet@10",), "as where a run is gone on with"
-    torch.save(registry.build("squeezenet1_1@7").state_dict(), tmp_path / "own.pth")
+    torch.save(registry.entry("squeezenet1_1@7").module().state_dict(), tmp_path / "own.pth")
     seven = Sweep(model="squeezenet1_1", weights=str(tmp_path / "own.pth"))
     assert canonical(seven).models == ("squeezenet1_1@7",)
     with pytest.raises(UserError):

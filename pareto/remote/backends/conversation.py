@@ -270,11 +270,12 @@ class _Served:
 
     def __init__(self, given: tuple[Stage, AnyClient | None] | None) -> None:
         self.given = given
-        self.like = self.replies = wire.NO_MESSAGE
+        form, fingerprint = wire.NOTHING, b""  # like no message
         if given is not None:
             self.stage, self.onward = given
-            form = wire.form(self.stage.takes)
-            self.like = wire.Likeness(wire.Kind.REQUEST, form, self.stage.fingerprint)
+            form, fingerprint = wire.form(self.stage.takes), self.stage.fingerprint
+        self.like = wire.Likeness(wire.Kind.REQUEST, form, fingerprint)
+        self.replies = wire.Likeness(wire.Kind.REPLY, wire.NOTHING)
         self.serialization = Serialization()
         self._free: list[_Buffer] = []
         self._count: queue.SimpleQueue[None] = queue.SimpleQueue()

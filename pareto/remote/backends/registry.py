@@ -109,11 +109,6 @@ class BackendName(NamedTuple):
         return self.seal or IN_THE_CLEAR
 
     @property
-    def connections(self) -> int:
-        """The number of connections that tcp spreads a tensor over."""
-        return int(self.variant) if self.variant.isdecimal() else 1
-
-    @property
     def threads(self) -> int:
         """The number of threads of an rpc agent."""
         _, is_said, threads = self.variant.partition(RPC_THREADS)

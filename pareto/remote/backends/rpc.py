@@ -198,10 +198,7 @@ def _run(fingerprint: bytes, number: int, tensors: Tensors) -> torch.futures.Fut
 def _alone(tensors: Tensors) -> Tensors:
     """The tensors, each in memory of its own: all memory that a tensor is a part of would be sent with it."""
     return tuple(
-        [
-            tensor if tensor.untyped_storage().nbytes() == tensor.nbytes else tensor.clone()
-            for tensor in tensors
-        ]
+        [each if each.untyped_storage().nbytes() == each.nbytes else each.clone() for each in tensors]
     )
 
 

@@ -102,14 +102,6 @@ def form(layout: Layout) -> Form:
 NOTHING = Form((), b"", 0)
 
 
-def cut(varying: Form, head: memoryview) -> Form:
-    """The form of the message with this header, for a form that varies. Raises BackendError for one that is longer."""
-    length = int.from_bytes(head[HEADER.size - 8 : HEADER.size], "big")
-    if length > varying.nbytes:
-        raise BackendError(f"{length} bytes came, at most {varying.nbytes} were expected")
-    return form((("uint8", (length,)),))
-
-
 def form_of(tensors: Tensors) -> Form:
     """The form of these tensors; worked out once for all that are alike. Raises BackendError."""
     return _form_of(*[(tensor.dtype, tensor.shape) for tensor in tensors])
@@ -183,7 +175,12 @@ class Likeness:
 
     def body(self, head: memoryview) -> Form:
         """The form of the body of a message with this header. Raises BackendError for one that is too long."""
-        return cut(self.form, head) if self.form.varies else self.form
+        if not self.form.varies:
+            return self.form
+        length = int.from_bytes(head[HEADER.size - 8 : HEADER.size], "big")
+        if length > self.form.nbytes:
+            raise BackendError(f"{length} bytes came, at most {self.form.nbytes} were expected")
+        return form((("uint8", (length,)),))
 
 
 def number(head: memoryview) -> int:
@@ -194,10 +191,6 @@ def number(head: memoryview) -> int:
 def key(head: memoryview) -> bytes:
     """The bytes of a header by which messages of one kind, stage and size are told from others."""
     return b"".join([head[: _NUMBER.start], head[16:24], head[HEADER.size - 8 : HEADER.size]])
-
-
-NO_MESSAGE = Likeness(Kind.REQUEST, NOTHING, b"")
-"""Like no message."""
 
 
 def told(head: memoryview) -> tuple[int, tuple[float, ...], float]:

@@ -90,8 +90,7 @@ class ZmqLine(PartLine):
     def _watch(self) -> None:
         """Wait for the end of the connection that was let in, and wake who waits in `give` or `take`."""
         with suppress(OSError):
-            while self.sock.recv(1 << 10):
-                pass
+            super().drain()
         self._gone.set()
         self._context.term()
 

@@ -229,21 +229,15 @@ def make(own: Own, cut: Cut, seed: int) -> OwnStep:
 
 def bound(codecs: Sequence[Codec], cuts: Sequence[Cut], seed: int) -> list[Codec]:
     """The codecs, with a user's own made for each of these cuts that it fits. Raises UserError."""
-    made: dict[Own, dict[int, OwnStep]] = {}
-    bound = []
+    owns = dict.fromkeys(codec.own for codec in codecs if codec.own)
+    made = {own: {cut.point: make(own, cut, seed) for cut in cuts if fits(own, cut)} for own in owns}
     for codec in codecs:
-        if codec.own is not None:
-            own = codec.own
-            if own not in made:
-                made[own] = {cut.point: make(own, cut, seed) for cut in cuts if fits(own, cut)}
-            if len(codec.names) > 1 and any(step.varies for step in made[own].values()):
-                raise UserError(
-                    f"--codec {codec.text}: {own.name} declares most_bytes, so nothing comes behind it: "
-                    "its bytes are compressed by itself"
-                )
-            codec = codec.bound(made[own])
-        bound.append(codec)
-    return bound
+        if codec.own and len(codec.names) > 1 and any(step.varies for step in made[codec.own].values()):
+            raise UserError(
+                f"--codec {codec.text}: {codec.own.name} declares most_bytes, so nothing comes behind it: "
+                "its bytes are compressed by itself"
+            )
+    return [codec.bound(made[codec.own]) if codec.own else codec for codec in codecs]
 
 
 def state_of(steps: Mapping[int, OwnStep]) -> dict[str, Tensor]:

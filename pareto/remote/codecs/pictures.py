@@ -22,7 +22,6 @@ from pareto.protocol.errors import BackendError
 from pareto.remote.backends.base import BYTES, Layout, Tensors, bytes_of
 from pareto.remote.codecs.base import lengths, parted, unreadable
 
-DEFAULT_QUALITY = {"jpeg": 90, "webp": 80}
 MODES = {1: "L", 3: "RGB"}
 _HEADER_BYTES = 4096
 """Room for what is no pixel: the tables of a JPEG take 600 bytes."""
@@ -158,4 +157,4 @@ _SIZES = {"jpeg": _jpeg_size, "png": _png_size, "webp": _webp_size}
 
 
 def step(name: str, variant: str) -> Pictures:
-    return Pictures(name, int(variant) if variant else DEFAULT_QUALITY.get(name))
+    return Pictures(name, int(variant) if variant else None)

@@ -30,7 +30,7 @@ _ALL = (1 << 32) - 1  # every packet
 _GREATEST_RATE = round(MAX_RATE_BPS / 8)
 _MAX_JITTER_S = 2.147  # netem caps it at 31 bits of nanoseconds
 
-_SLACK_PACKETS = 20_000  # a few TCP connections with full windows (tcp_wmem's default maximum is 4 MiB)
+SLACK_PACKETS = 20_000  # a few TCP connections with full windows (tcp_wmem's default maximum is 4 MiB)
 
 # TCA_NETEM_..., NETEM_LOSS_GE, TCA_TBF_PARMS
 _CORR, _REORDER, _CORRUPT, _LOSS, _RATE, _SEED, _GILBERT, _TBF_PARMS = 1, 3, 4, 5, 6, 14, 2, 1
@@ -177,10 +177,6 @@ class Tbf:
         return cls(rate, math.ceil(burst_bytes * 1_000_000_000 / rate / _TICK_NS), limit_bytes)
 
     @property
-    def rate_bps(self) -> float:
-        return self.rate_bytes * 8.0
-
-    @property
     def bucket(self) -> dict[str, float]:
         """The fields of the `Bucket` that it is."""
         burst = round(_seconds(self.burst_ticks) * self.rate_bytes)
@@ -232,13 +228,6 @@ def layers(direction: Direction, bucket: Bucket | None = None) -> list[Layer]:
     return [netem, Tbf.holding(direction.rate_bps, burst, queue)]
 
 
-def before_trace(direction: Direction) -> list[Layer]:
-    """The qdiscs of a direction with a trace that the trace does not change."""
-    # Each change puts netem back into the good state, which would cut bursts short: they get a netem of their own.
-    bursts = Netem.of(direction).gilbert
-    return [] if bursts is None else [Netem(0, _SLACK_PACKETS, gilbert=bursts)]
-
-
 def reading(chain: list[Layer]) -> dict[str, Any]:
     """The direction that a chain of qdiscs makes, as `Direction.to_dict`, and the packets that netem may hold."""
     netems = [layer for layer in chain if isinstance(layer, Netem)]
@@ -248,7 +237,7 @@ def reading(chain: list[Layer]) -> dict[str, Any]:
         if isinstance(layer, Netem) and layer.gilbert is not None:
             direction = replace(direction, loss=layer.direction.loss)
         if isinstance(layer, Tbf):
-            direction = replace(direction, rate_bps=layer.rate_bps)
+            direction = replace(direction, rate_bps=layer.rate_bytes * 8.0)
             values["bucket"] = layer.bucket
     return direction.to_dict() | values
 
@@ -258,7 +247,7 @@ def _limit(limit_bytes: int | None, in_flight_bytes: float) -> int:
     if limit_bytes is not None:
         return math.ceil((in_flight_bytes + limit_bytes) / PACKET_BYTES)
     # Twice what is in flight, and room for the queue that a sender without loss builds.
-    return int(2 * in_flight_bytes / PACKET_BYTES) + _SLACK_PACKETS
+    return int(2 * in_flight_bytes / PACKET_BYTES) + SLACK_PACKETS
 
 
 def _gilbert(loss: Gilbert) -> tuple[int, int, int, int]:

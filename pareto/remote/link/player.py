@@ -21,8 +21,8 @@ from itertools import pairwise
 
 from pyroute2.netlink.exceptions import NetlinkError
 
-from pareto.remote.link import netem, qdisc
-from pareto.remote.link.netem import Layer, Netem, Tbf
+from pareto.remote.link import qdisc
+from pareto.remote.link.netem import SLACK_PACKETS, Layer, Netem, Tbf
 from pareto.remote.link.profile import PACKET_BYTES, Direction
 from pareto.remote.link.qdisc import TrafficControl
 from pareto.remote.link.trace import Trace
@@ -43,7 +43,7 @@ def delay_at(direction: Direction, position_s: float) -> tuple[Netem, float]:
     parts = pairwise(trace.edges(position_s, until_s))
     delay_s = sum(trace.step(begin).delay_s * (end - begin) for begin, end in parts)
     changing = Netem.of(direction, delay_s / (until_s - position_s))
-    return replace(changing, gilbert=None), until_s  # see `netem.before_trace`
+    return replace(changing, gilbert=None), until_s  # see `chain`
 
 
 class Rates:
@@ -71,7 +71,10 @@ class Rates:
 
 def chain(direction: Direction, position_s: float) -> list[Layer]:
     """The qdiscs for a direction's trace, as they begin at a position."""
-    return [*netem.before_trace(direction), *(at(position_s)[0] for at in _changing(direction))]
+    # Each change puts netem back into the good state, which would cut bursts short: they get a netem of their own.
+    bursts = Netem.of(direction).gilbert
+    own = [] if bursts is None else [Netem(0, SLACK_PACKETS, gilbert=bursts)]
+    return [*own, *(at(position_s)[0] for at in _changing(direction))]
 
 
 def _changing(direction: Direction) -> list[Callable[[float], tuple[Layer, float]]]:

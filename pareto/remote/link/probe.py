@@ -278,7 +278,7 @@ def delay_range_s(direction: Direction, span: Span = STILL) -> tuple[float, floa
     """The least and the greatest delay of a small packet; an outage delays too."""
     if direction.trace is None:
         return direction.delay_s - direction.jitter_s, direction.delay_s + direction.jitter_s
-    delays = [step.delay_s for step in direction.trace.steps_between(*span)]
+    delays = [direction.trace.step(at_s).delay_s for at_s in direction.trace.edges(*span)]
     held_s = direction.trace.most_transfer_s(_SAMPLE_WIRE_BYTES, *span)
     return max(0.0, min(delays) - direction.jitter_s), max(delays) + held_s + direction.jitter_s
 

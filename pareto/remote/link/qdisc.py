@@ -14,7 +14,7 @@ import socket
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -78,16 +78,13 @@ class Node:
     drops: int = field(default=0, compare=False)
 
 
-class TrafficControl:
+class TrafficControl(AbstractContextManager["TrafficControl"]):
     """A netlink socket for qdiscs and filters; a context manager."""
 
     def __init__(self) -> None:
         self._socket = NetlinkSocket(family=netlink.NETLINK_ROUTE, ext_ack=True, nlm_generator=False)
         self._socket.bind()
         self._socket.register_policy(dict.fromkeys((PUT[0], ADD_FILTER[0]), _Message))
-
-    def __enter__(self) -> TrafficControl:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._socket.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -148,18 +148,8 @@ class Trace:
     def edges(self, from_s: float, to_s: float) -> Iterator[float]:
         """Both ends of a span, and each position between them at which a step begins."""
         yield from_s
-        yield from (at_s for at_s, _ in self._begun(from_s, to_s))
-        yield to_s
-
-    def steps_between(self, from_s: float, to_s: float) -> Sequence[Step]:
-        """The steps in force at some time of a span (each once, wraps included)."""
-        if to_s - from_s >= self.period_s:
-            return self.steps
-        return tuple(dict.fromkeys([self.step(from_s), *(step for _, step in self._begun(from_s, to_s))]))
-
-    def _begun(self, from_s: float, to_s: float) -> Iterator[tuple[float, Step]]:
-        """The steps that begin after one position and not after another, with their positions."""
         for lap in range(int(from_s // self.period_s), int(to_s // self.period_s) + 1):
             base = lap * self.period_s
             first, last = bisect_right(self._at, from_s - base), bisect_right(self._at, to_s - base)
-            yield from ((base + step.at_s, step) for step in self.steps[first:last])
+            yield from (base + at_s for at_s in self._at[first:last])
+        yield to_s

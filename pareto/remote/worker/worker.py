@@ -330,7 +330,7 @@ class Worker:
         from pareto.remote.codecs.camera import Camera, crop_for  # it takes a moment, and needs Pillow
 
         model, _ = self._loaded()
-        channels, height, width = model.input_shape
+        channels, height, width = model.inputs[0].shape
         return Camera(crop_for(model.name, (channels, height, width)), self._file_bytes)
 
     def _codec(self, text: str) -> codecs.Codec | None:

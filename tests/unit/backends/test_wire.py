@@ -68,9 +68,9 @@ def test_seconds_that_cannot_be_are_refused(seconds: float) -> None:
 
 
 def test_bytes_whose_number_varies_are_as_many_as_were_expected_at_most() -> None:
-    varying = wire.form(((BYTES, (10,)),))
-    assert wire.cut(varying, header(body=10)).nbytes == 10
-    assert "at most 10" in refusal(wire.cut, varying, header(body=11))
+    varying = wire.Likeness(wire.Kind.REQUEST, wire.form(((BYTES, (10,)),)))
+    assert varying.body(header(body=10)).nbytes == 10
+    assert "at most 10" in refusal(varying.body, header(body=11))
 
 
 def test_a_message_cut_short_is_not_a_quiet_end(snapshot: SnapshotAssertion) -> None:
@@ -376,7 +376,7 @@ def test_what_no_backend_is_called_is_refused(text: str) -> None:
 
 def test_connections_agents_and_channels_follow_from_the_name() -> None:
     names = ("tcp", "tcp:a", "tcp:16:a", f"tcp:{MOST_CONNECTIONS}")
-    assert [registry.parse(text).connections for text in names] == [1, 1, 16, MOST_CONNECTIONS]
+    assert [registry.parse(text).variant for text in names] == ["", "", "16", str(MOST_CONNECTIONS)]
     named = ("tcp:4", "rpc:a", "rpc:basic:a", "rpc:threads=4:a")
     assert [registry.parse(text).agent for text in named] == ["", "rpc", "rpc:basic", "rpc:threads=4"]
     assert [registry.parse(text).threads for text in named[1:]] == [16, 16, 4]

@@ -19,7 +19,7 @@ import pytest
 from pyroute2.netlink.exceptions import NetlinkError
 from syrupy.assertion import SnapshotAssertion
 
-from pareto.remote.link import journal, netem, offload, qdisc, steering
+from pareto.remote.link import journal, netem, offload, player, qdisc, steering
 from pareto.remote.link.netem import Netem, Prio, QdiscError, Tbf, pack, unpack
 from pareto.remote.link.profile import Bucket, Direction, Gilbert
 from pareto.remote.link.qdisc import Node, TrafficControl
@@ -136,7 +136,8 @@ def test_a_bucket_in_tbfs_units(snapshot: SnapshotAssertion) -> None:
     bucket = {"burst_bytes": 32768, "latency_s": 0.4}
     assert told == {"delay_s": 0.2, "rate_bps": 5e6, "limit_packets": 1000, "bucket": bucket}
     way = Direction(loss=Gilbert(0.1, 0.5), trace=stairs((0, 0.1, 1e6)))
-    changing = [*netem.before_trace(way), Netem(1_562_500, 1000), Tbf.holding(1e6, 1514, 30_000_000)]
+    bursts = player.chain(way, 0.0)[0]
+    changing = [bursts, Netem(1_562_500, 1000), Tbf.holding(1e6, 1514, 30_000_000)]
     told = netem.reading(changing)
     assert (told["delay_s"], told["rate_bps"]) == (0.1, 1e6)
     assert told["loss"]["bad_to_good"] == pytest.approx(0.5)

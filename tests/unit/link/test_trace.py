@@ -52,11 +52,11 @@ def test_what_is_carried_by_a_position_and_when_so_much_is_at_the_earliest(
     for each in ((1000, 0, 4), (1000, 0, 1), (1000, 0.2, 1), (5000, 0, 8), (6000, 1, 2), (1000, 1.2, 1.2)):
         said.append(f"of bytes and a span {each}: {HOLE.least_transfer_s(*each):.9g} s at least")
     for span in ((0.2, 0.3), (0.5, 5.0), (1.0, 1.5), (0.2, 1.0), (3.0, 4.5), (3.0, 6.5), (41.5, 42.5)):
-        steps = [step.at_s for step in HOLE.steps_between(*span)]
+        steps = list(dict.fromkeys(HOLE.step(at).at_s for at in HOLE.edges(*span)))
         said.append(f"in {span}: the steps of {steps}, edges at {list(HOLE.edges(*span))}")
     said.append(f"in force: {[HOLE.step(at).at_s for at in (0.0, 0.99, 1.0, 3.9, 4.0, 9.0)]}")
     assert said == snapshot
-    assert set(HOLE.steps_between(1.0, 99.0)) == set(HOLE.steps)
+    assert {HOLE.step(at) for at in HOLE.edges(1.0, 99.0)} == set(HOLE.steps)
     assert not UNLIMITED.limited
     assert UNLIMITED.transfer_s(1e9, 2.0) == UNLIMITED.least_transfer_s(1e9, 0.0, 9.0) == 0.0
     # The longest transfer has just missed an outage.
@@ -87,7 +87,7 @@ def test_the_two_are_inverse(seed: int) -> None:
         assert trace.step(where) == trace.step(where + 1e-6) == step
         if where == 0:
             continue
-        assert set(trace.steps_between(where - 0.01, where + 0.01)) == {before, step}
+        assert {trace.step(at) for at in trace.edges(where - 0.01, where + 0.01)} == {before, step}
         if before.rate_bps and not step.rate_bps:
             assert trace.when_carried(trace.carried_bits(where)) == pytest.approx(where, abs=1e-9)
             nbytes = before.rate_bps * 1e-3 / 8
@@ -154,8 +154,8 @@ def way(*steps: tuple[float, float, float | None], period_s: float = 4.0, **othe
 
 def passes(tbf: Tbf, seconds: float) -> float:
     """Bits that a busy tbf lets pass from a change on: its bucket lacked half a packet, then its rate."""
-    burst = tbf.burst_ticks * 64e-9 * tbf.rate_bps
-    return burst - PACKET_BITS / 2 + tbf.rate_bps * seconds
+    burst = tbf.burst_ticks * 64e-9 * 8 * tbf.rate_bytes
+    return burst - PACKET_BITS / 2 + 8 * tbf.rate_bytes * seconds
 
 
 def test_a_steps_delay_holds_until_the_next_and_short_ones_are_merged_into_their_mean() -> None:
@@ -182,12 +182,12 @@ def test_a_steps_delay_holds_until_the_next_and_short_ones_are_merged_into_their
     rates = Rates(way((0, 0.1, 2e6), (1, 0.1, 8e6)))
     tbf, until_s = rates.at(1.05)  # what comes to tbf now was sent at 0.95
     assert until_s == pytest.approx(1.1)
-    assert tbf.rate_bps < 2e6
-    assert rates.at(1.1)[0].rate_bps > 7e6
+    assert 8 * tbf.rate_bytes < 2e6
+    assert 8 * rates.at(1.1)[0].rate_bytes > 7e6
     # An outage passes one packet by its end which is taken off later.
     tbf, until_s = Rates(way((0, 0.0, 2e6), (1, 0.0, 0.0), (2, 0.0, 8e6))).at(1.0)
     assert until_s == pytest.approx(2.0)
-    assert tbf.rate_bps == pytest.approx(PACKET_BITS, rel=1e-3)
+    assert 8 * tbf.rate_bytes == pytest.approx(PACKET_BITS, rel=1e-3)
     brief = way((0, 0.0, 2e6), (1, 0.0, 0.0), (1.1, 0.0, 8e6), (1.2, 0.0, 0.0))
     rates, fresh = Rates(brief), Rates(brief).at(1.1)[0]
     rates.at(1.0)

@@ -103,7 +103,7 @@ def test_block_points_of_a_transformer_and_a_model_that_only_torch_export_traces
     assert names(model.points) == ["input", "embedding", "first", "second", "mean", "output"]
     assert model.points[0].payload_bytes == 7 * 8
     model = load_own(f"{file}:Looping", tmp_path, Cuts("op", 9))
-    assert model.traced_by == "torch.export"
+    assert model.traced.traced_by == "torch.export"
     assert [one.name for one in model.inputs] == ["keep", "ids"]
     assert all(point.bitwise for point in proof.prove(model, *registry.entry(model.name).example(2, 1)))
     # Inputs depend on the seed alone.
@@ -151,6 +151,6 @@ def test_the_examples_of_the_documents(tmp_path, number, traced_by, inner):
     file = tmp_path / f"example{number}.py"
     file.write_text(re.findall(r"```python\n(.*?)```", section, re.S)[number])
     model = load_own(f"{file}:build", tmp_path, Cuts(live_tensors=2))
-    assert (model.traced_by, names(model.points)) == (traced_by, ["input", *inner.split(), "output"])
+    assert (model.traced.traced_by, names(model.points)) == (traced_by, ["input", *inner.split(), "output"])
     proofs = list(proof.prove(model, *registry.entry(model.name).example(2, 1)))
     assert all(point.parted and point.error < 1e-5 for point in proofs)

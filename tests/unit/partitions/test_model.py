@@ -148,7 +148,7 @@ def test_images_as_bytes_are_normalised_by_the_first_unit(tmp_path) -> None:
 def test_describe_and_load_agree_and_each_unit_has_as_many_operators_as_its_stage(load) -> None:
     model = load("mobilenet_v2")
     described = partitions_model.describe(Recipe(f"MobileNet-V2-{SIZE}-Pixels"))
-    assert (model.points, model.input_shape, model.graph_digest) == described
+    assert (model.points, model.inputs[0].shape, model.graph_digest) == described
     assert model.name == f"mobilenet_v2_{SIZE}_pixels"
     assert not any(tensor.is_meta or tensor.requires_grad for tensor in model.state.values())
     assert {tensor.data_ptr() % 64 for tensor in model.state.values()} == {0}, "aligned"
@@ -177,7 +177,7 @@ def test_impossible_stages_are_refused(load, snapshot):
 )
 def test_what_no_file_holds_comes_from_the_constructor(builder, traced_by, tmp_path):
     model = own(tmp_path, builder, Cuts("op", 2, fold=False))
-    assert model.traced_by == traced_by
+    assert model.traced.traced_by == traced_by
     assert "offset" in model.traced.computed
     inputs = images(8)
     (expected,) = assert_proved(model, inputs)

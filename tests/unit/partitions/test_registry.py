@@ -143,12 +143,11 @@ def test_no_auxiliary_head_no_input_transform_no_warning(name):
 
 
 def test_a_build_is_ready_for_inference_and_a_structure_has_no_parameters_in_memory():
-    first, again = (torch.manual_seed(1) and registry.build("squeezenet1_1") for _ in range(2))
+    first, again = (torch.manual_seed(1) and registry.entry("squeezenet1_1").module() for _ in range(2))
     assert not first.training
-    assert not any(parameter.requires_grad for parameter in first.parameters())
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
     structure = registry.build_structure("swin_t")
-    assert {parameter.device.type for parameter in structure.parameters()} == {"meta"}
+    assert {(each.device.type, each.requires_grad) for each in structure.parameters()} == {("meta", False)}
     index = structure.get_buffer("features.1.0.attn.relative_position_index")
     assert index.device.type == "cpu"
     assert int(index.max()) == 13 * 13 - 1  # a 7x7 window has 13x13 relative positions
@@ -270,7 +269,7 @@ def test_importing_it_asks_no_network_and_leaves_nothing_behind(tmp_path):
 def test_its_boxes_are_those_of_the_package_itself(name):
     name = registry.canonical(name)
     with small(name, SIZE) as called:
-        ours = registry.build(called)
+        ours = registry.entry(called).module()
     package = sys.modules["ultralytics.nn.tasks"]
     theirs = package.DetectionModel(f"{name}.yaml", verbose=False).eval()
     theirs.load_state_dict(ours.state_dict())
@@ -304,7 +303,7 @@ def test_it_is_traced_and_cut_across_its_skip_connections(tmp_path):
         model = partitioned.load(Recipe(name, Cuts("op", live_tensors=3)), made)
         images = torch.rand(1, 3, SIZE, SIZE)
         expected = proof.reference(model, images)
-    assert model.traced_by == "torch.fx"
+    assert model.traced.traced_by == "torch.fx"
     assert [spec.shape for spec in model.results] == [(1, 84, BOXES)]
     alive = [len(point.payload) for point in model.points]
     assert {1, 2, 3} <= set(alive)

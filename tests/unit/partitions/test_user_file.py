@@ -80,14 +80,14 @@ def test_a_registered_builder_is_a_model_with_all_that_it_declared_and_is_proved
     assert registry.source("net.build") == (str(path), "build")
     assert "net.build" in registry.names()
     assert [*path.parent.iterdir()] == [path]  # no bytecode
-    model = registry.build("net.build")
+    model = registry.entry("net.build").module()
     assert next(iter(model.state_dict())) == "stem.weight"
     assert type(model).__name__ == "Net"
     with torch.no_grad():
         total = model(torch.randn(2, 3, 16, 16)).exp().sum(1)
     torch.testing.assert_close(total, torch.ones(2))
     model = load_own(f"{path}:build", tmp_path / "weights", Cuts("op", live_tensors=2))
-    assert model.traced_by == "torch.export"
+    assert model.traced.traced_by == "torch.export"
     inputs = torch.randn(3, 3, 16, 16)
     proved = [*proof.prove(model, inputs)]
     assert len(proved) > 8
@@ -124,8 +124,10 @@ def test_a_plain_function_or_class_will_do_and_names_are_safe_for_files(write):
     assert registry.entry(f"{path}:Digits").images.shape == (1, 32, 32)
     entry = registry.entry(f"{path}:small")
     assert entry.takes == Images((1, 28, 28), (0.0,), (1.0,))
-    assert not any(parameter.requires_grad for parameter in registry.build("net.small").parameters())
-    assert not registry.build("net.Digits").training
+    assert not any(
+        parameter.requires_grad for parameter in registry.build_structure("net.small").parameters()
+    )
+    assert not registry.entry("net.Digits").module().training
     plain = write("def build():\n    raise SystemExit\n", "plain.py")
     assert registry.entry(f"{plain}:build").images.shape == (3, 224, 224)  # it has not been called
     path = write("def build(): pass\n", "my net, v1.0.py")
@@ -139,7 +141,7 @@ def test_a_file_is_run_once_and_again_when_it_has_changed(write, capsys):
     assert capsys.readouterr().out == "run\n"
     write("from torch import nn\ndef build():\n    return nn.Linear(3, 2)\n")
     assert registry.canonical(f"{path}:build") == "net.build"
-    assert registry.build("net.build").in_features == 3
+    assert registry.entry("net.build").module().in_features == 3
 
 
 def test_two_files_cannot_have_one_name(write, tmp_path, snapshot):
@@ -182,8 +184,9 @@ def test_a_file_without_such_a_model_is_told_in_one_line(text, attribute, runs, 
 def test_a_builder_that_fails_is_told_in_one_line(body, write, snapshot):
     path = write(f"def build():\n    {body}\n")
     name = registry.canonical(f"{path}:build")
-    said = {refusal(UserError, build, name) for build in (registry.build, registry.build_structure)}
-    assert list(said) == snapshot
+    said = refusal(UserError, registry.entry(name).module)
+    assert refusal(UserError, registry.build_structure, name) == said
+    assert [said] == snapshot
 
 
 def trained(write, body):
@@ -289,7 +292,7 @@ def build():
     return nn.Linear(2, 2).float()
 """
     name = registry.canonical(f"{write(settings)}:build")
-    for work in (lambda: registry.build(name), lambda: registry.entry(name).inputs):
+    for work in (lambda: registry.entry(name).module(), lambda: registry.entry(name).inputs):
         work()
         assert (torch.get_num_threads(), Path.cwd()) == before
         assert torch.is_grad_enabled()
@@ -305,4 +308,4 @@ def test_whatever_a_users_model_raises_names_its_line(write):
     )
     name = registry.canonical(f"{write(text)}:Net")
     with pytest.raises(UserError, match=r"net.py:4: .*KeyError"), registry.entry(name).blamed():
-        registry.build(name)(torch.zeros(1))
+        registry.entry(name).module()(torch.zeros(1))

@@ -157,7 +157,11 @@ def test_pretrained_weights_that_cannot_be_had(monkeypatch, tmp_path, snapshot):
 )
 def test_pretrained_weights_lose_auxiliary_heads_that_do_not_run(name, head, monkeypatch, tmp_path):
     is_run = head == "aux_classifier."
-    whole = registry.build(name) if is_run else models.get_model(name, aux_logits=True, init_weights=False)
+    whole = (
+        registry.entry(name).module()
+        if is_run
+        else models.get_model(name, aux_logits=True, init_weights=False)
+    )
     published, download = whole.state_dict(), "torchvision.models._api.load_state_dict_from_url"
     monkeypatch.setattr(download, lambda *_args, **_options: published)
     assert any(key.startswith(head) for key in published)
@@ -185,7 +189,7 @@ def name(tmp_path, none_adopted):
 
 def state_of(name):
     torch.manual_seed(3)
-    return dict(registry.build(name).state_dict())
+    return dict(registry.entry(name).module().state_dict())
 
 
 def prefixed(state, prefix):
@@ -275,7 +279,7 @@ def assert_refused(name, folder, said):
 
 
 def test_the_head_of_a_model_follows_the_weights_where_it_can(tmp_path, name):
-    state = registry.build("squeezenet1_1@7").state_dict()
+    state = registry.entry("squeezenet1_1@7").module().state_dict()
     torch.save({"net": prefixed(state, "module.")}, tmp_path / "own.pth")
     torch.save({key: one for key, one in state.items() if "0" not in key}, tmp_path / "another.pth")
     assert weights.classes("squeezenet1_1", str(tmp_path / "own.pth")) == 7

@@ -50,7 +50,7 @@ def loading(model: None, one_thread: None, tmp_path_factory: pytest.TempPathFact
     folder = tmp_path_factory.mktemp("load")
     made = weights.make(MODEL, "seeded", 3, folder)
     model = partitioned.load(RECIPE, made)
-    inputs = torch.randn(2, 1, *model.input_shape, generator=torch.Generator().manual_seed(1))
+    inputs = torch.randn(2, 1, *model.inputs[0].shape, generator=torch.Generator().manual_seed(1))
     references = torch.stack([proof.reference(model, batch)[0] for batch in inputs])
     tensors = {"input0": inputs, "reference0": references}
     coded = codec_results.expected(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import fx, nn
@@ -41,11 +43,12 @@ def test_tensors_are_read_and_written_where_they_are() -> None:
 
 def test_an_input_that_nothing_reads_moves_none_of_the_others() -> None:
     graph = fx.Graph()
-    _, second = graph.placeholder("first"), graph.placeholder("second")
-    graph.output((second,))
+    _, read = graph.placeholder("first"), graph.placeholder("second")
+    graph.output((read,))
     stage = Stage(fx.GraphModule(nn.Module(), graph))
-    assert onnx.places(stage, ["second"]) == [1]
-    assert onnx.places(stage, ["x", "y"]) == [0, 1], "all of them, under other names"
+    second, x, y = (SimpleNamespace(name=name) for name in ("second", "x", "y"))
+    assert onnx.places(stage, [second]) == [("second", 1)]
+    assert onnx.places(stage, [x, y]) == [("x", 0), ("y", 1)], "all of them, under other names"
 
 
 def test_a_runtime_that_cannot_use_the_gpu_is_refused_in_one_line() -> None:

@@ -43,8 +43,7 @@ def test_an_engine_has_one_text(snapshot: SnapshotAssertion) -> None:
     }
     assert {text: [parse(text).at(position, 3) for position in range(3)] for text in hosts} == hosts
     assert parse(MIXED).at(1, 2) == "compile", "the last of two hosts is the server"
-    needed = registry.names(["eager", "edge=onnx", "server=compile"], ["edge", "server"])
-    assert needed == {"edge": {"onnx"}, "server": {"compile"}}
+    assert parse(MIXED).of("middle1") == "eager", "who is not named"
 
 
 @pytest.mark.parametrize(
