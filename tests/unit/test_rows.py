@@ -220,12 +220,19 @@ def split_result(stages_s: list[list[float]] | None = None, **edge: Any) -> Tria
 
 def test_each_host_has_its_units_its_time_and_its_link(snapshot: SnapshotAssertion) -> None:
     """Where it does not compute is a bubble; two clocks of one host may differ by a hair."""
-    assert [*stage_rows(SPLIT_CELL, SPLIT_CROSSINGS, split_result(), {})] == snapshot(name="stages")
+    rows = [*stage_rows(SPLIT_CELL, SPLIT_CROSSINGS, split_result(), {})]
+    known = [{name: value for name, value in row.items() if value is not None} for row in rows]
+    assert known == snapshot(name="stages")
     without_work = split_result([[], []])
     assert [row["host"] for row in stage_rows(SPLIT_CELL, [], without_work, {})] == ["edge"]
     # Requests have the server's time apart, where they come to it.
-    columns = [split_result(stages_s).request_columns() for stages_s in (None, [[0.2], [0.25]])]
-    assert columns == snapshot(name="requests")
+    nothing = {name: [0.0, 0.0] for name in ("edge_s", "serialize_s", "finished_s")}
+    for stages_s, started_s, server_s in (
+        (None, [0.0, 1.0], [0.3, 0.35]),
+        ([[0.2], [0.25]], [0.0, 0.0], [None, None]),
+    ):
+        told = {**nothing, "started_s": started_s, "middle_s": [[0.2], [0.25]], "server_s": server_s}
+        assert split_result(stages_s).request_columns() == {"latency": told, "throughput": told}
     # The bound has what stages take alone where that is less.
     assert split_result().work_s == pytest.approx(0.09 + 0.21 + 0.3)
     assert split_result(work_s=0.5).work_s == 0.5
@@ -242,6 +249,11 @@ def test_a_codecs_time_is_in_its_hosts_step_and_of_an_edge_that_decodes_ahead_th
         assert ahead.work_s == in_line.work_s
 
 
+def changes(made: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+    assert made.keys() == before.keys()
+    return {name: value for name, value in made.items() if value != before[name]}
+
+
 def test_a_codecs_times_and_bytes_are_its_own(snapshot: SnapshotAssertion) -> None:
     made = coded_row()
     assert made["reason"] == ""
@@ -253,9 +265,12 @@ def test_a_codecs_times_and_bytes_are_its_own(snapshot: SnapshotAssertion) -> No
     # The interface must carry what the codec says.
     wrong = [coded_row(sent_bytes) for sent_bytes in (12 * 25_088 - 1, 12 * 100_352)]
     assert [(each["status"], each["reason"]) for each in wrong] == snapshot
-    # Each host and request says what its codec did; the server sends nothing on.
-    result, figures = coded_result(encode_s=0.002), ("encode_s", "decode_s", "wire_bytes")
-    assert [made, *stage_rows(CELL, [CROSSING], result, {}), result.request_columns()] == snapshot
-    plain = result_of({"edge": report(), "server": USAGE})
-    assert not {*figures} & plain.request_columns()["latency"].keys()
-    assert all(row[name] is None for row in stage_rows(CELL, [CROSSING], plain, {}) for name in figures)
+    # Each host and request says what its codec did; the server sends nothing on. All else is as without a codec.
+    coded, plain = coded_result(encode_s=0.002), result_of({"edge": report(), "server": USAGE})
+    with_codec, without = ([*stage_rows(CELL, [CROSSING], each, {})] for each in (coded, plain))
+    assert [*map(changes, with_codec, without), changes(made, row())] == snapshot
+    figures = {"encode_s": [0.002] * 6, "decode_s": [0.001] * 6, "wire_bytes": [25_088] * 6}
+    columns = {phase: each | figures for phase, each in plain.request_columns().items()}
+    assert coded.request_columns() == columns
+    assert not figures.keys() & plain.request_columns()["latency"].keys()
+    assert all(stage[name] is None for stage in without for name in figures)
