@@ -17,6 +17,7 @@ from pareto.hosts.session import Session
 from pareto.hosts.shapers import Shaper
 from pareto.hosts.testbed import Link, Remote, Testbed
 from pareto.protocol.jsonlines import Refused, plain
+from pareto.remote.link.profile import Profile
 
 HOSTS = {
     EDGE: Host("pi", "192.168.7.2", "eth0", "/home/pi/.pareto", "python3"),
@@ -119,6 +120,22 @@ class StandIn:
 
     def loss(self) -> str:
         return ""
+
+
+class FakeShaper(Shaper):
+    """Notes what was put on the link."""
+
+    def __init__(self) -> None:
+        self.applied: list[Profile] = []
+
+    def apply(self, profile: Profile) -> dict[str, Any]:
+        self.applied.append(profile)
+        return {"shaper": "none"}
+
+
+def silent() -> dict[str, StandIn]:
+    """Hosts that are asked nothing."""
+    return {role: StandIn(host, lambda _: FarEnd({})) for role, host in HOSTS.items()}
 
 
 def bed_of(remotes: dict[str, StandIn], *, is_local: bool = False, shaper: Shaper | None = None) -> Testbed:

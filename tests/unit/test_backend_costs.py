@@ -30,9 +30,8 @@ from pareto.protocol.profile_messages import CodecRuns, Taken, Timed
 from pareto.remote.codecs.registry import parse_all
 from pareto.remote.link.probe import Reading
 from pareto.trial.workers import Workers
-from tests.unit.far_end import HOSTS, FarEnd, StandIn, bed_of
+from tests.unit.far_end import HOSTS, FakeShaper, FarEnd, StandIn, bed_of
 from tests.unit.simulated.worlds import MODEL, POINTS, sweep
-from tests.unit.test_workers import FakeShaper
 
 SLOW = Reading(0.002, 8e6, 8e6)
 

@@ -25,7 +25,6 @@ from pareto.partitions import registry
 from pareto.predict import backend_costs, model_profiles
 from pareto.predict.backend_costs import QUICK, THOROUGH
 from pareto.predict.model_profiles import ago, difference, estimate_s, folder_of, spares_s
-from pareto.predict.model_times import at_once, no_unit_energy, unit_times
 from pareto.protocol.errors import UserError
 from pareto.protocol.profile_messages import Roofline, Steady, TimeUnits, UnitRuns
 from pareto.remote.link.probe import Reading
@@ -36,10 +35,9 @@ from pareto.sweep.plan import Plan, Trial
 from pareto.sweep.sweep import Sweep
 from pareto.trial.model_upload import Meter
 from pareto.trial.workers import Workers
-from tests.unit.far_end import HOSTS, FarEnd, StandIn, bed_of
+from tests.unit.far_end import FakeShaper, bed_of, silent
 from tests.unit.simulated.worlds import MODEL, POINTS, sweep
 from tests.unit.test_backend_costs import FakeEnds
-from tests.unit.test_workers import FakeShaper
 
 UNITS = POINTS - 1
 NAME = registry.canonical(MODEL)
@@ -105,10 +103,6 @@ class FakeWorkers:
         return {"edge-server": Reading(0.002, 8e6, 8e6)}
 
 
-def remotes() -> dict[str, StandIn]:
-    return {role: StandIn(host, lambda _: FarEnd({})) for role, host in HOSTS.items()}
-
-
 def plain(words: str, folder: Path | None = None) -> str:
     return re.sub(r"\d+ s ago", "N s ago", words.replace(str(folder), "FOLDER").replace(NAME, "MODEL"))
 
@@ -142,7 +136,7 @@ def measure(
         monkeypatch.setattr(backend_costs, "Ends", lambda *_: FakeEnds())
         wanted = sweep(**{"backend": "tcp,rpc", "testbed": "local", **options})
         capsys.readouterr()
-        with closing(bed or bed_of(remotes(), is_local=True, shaper=FakeShaper())) as opened:
+        with closing(bed or bed_of(silent(), is_local=True, shaper=FakeShaper())) as opened:
             on = console(), wanted, opened, cast(Workers, workers), {}, tmp_path / "profiles"
             show, before = workers.shown.append, len(workers.requests)
             kept = model_profiles.on_testbed(*on, fresh=fresh, spares_s=spares_s, show=show)
@@ -174,22 +168,9 @@ def test_every_device_is_measured_at_every_batch_size(workers: FakeWorkers, meas
     assert (read.points, read.graph_digest) == (profile.points, profile.graph_digest)
 
 
-@pytest.mark.parametrize(
-    ("facts", "units", "why"),
-    [
-        ({"device": "cpu", "energy_unit_s": 0.8}, 75, ""),
-        ({"device": "cpu", "energy_unit_s": 0.8}, 76, "76 x 0.8 s"),
-        ({"device": "cuda:0", "energy_unit_s": 0.1}, 1, "copied"),
-    ],
-)
-def test_units_have_energy_where_a_meter_is_quick_enough(facts: dict[str, Any], units: int, why: str) -> None:
-    assert why in no_unit_energy(facts, units)
-    assert bool(why) == bool(no_unit_energy(facts, units))
-
-
 def test_energy_is_that_of_a_run_where_there_is_a_sensor(workers: FakeWorkers, measure: Measure) -> None:
     workers.hosts[EDGE]["sensors"] = {"energy_j": "powercap"}
-    profile = measure(bed_of(remotes(), is_local=False))[0].profile
+    profile = measure(bed_of(silent(), is_local=False))[0].profile
     times = profile.of(EDGE, 1)
     assert times.energy_j == pytest.approx(5.0 * 2 / 20)
     reached = [5.0 / (10 + unit) if 11 + unit < 12.4 else np.nan for unit in range(UNITS)]
@@ -200,7 +181,7 @@ def test_energy_is_that_of_a_run_where_there_is_a_sensor(workers: FakeWorkers, m
         (0.0, 0.0),
     ]
     workers.hosts[EDGE]["energy_least_s"] = 50.0
-    slow = measure(bed_of(remotes(), is_local=False), fresh=True)[0].profile
+    slow = measure(bed_of(silent(), is_local=False), fresh=True)[0].profile
     assert np.isnan(slow.of(EDGE, 1).energy_j)
     (told,) = [line for line in profiling.lines(slow) if line.startswith("edge (")]
     assert told.endswith("no J: its meter must be read for 50 s")
@@ -317,16 +298,6 @@ def test_a_search_measures_with_less_care_and_hosts_at_once(workers: FakeWorkers
     assert not measure(**SEARCH)[0].is_new, "a search takes what is better than it needs"
 
 
-def test_hosts_are_timed_at_once_where_none_disturbs_the_other() -> None:
-    own, shared = {"on_one_core": []}, {"on_one_core": [["edge", "server"]]}
-    with closing(bed_of(remotes(), is_local=True)) as local, closing(bed_of(remotes())) as apart:
-        for facts, of_search in ((own, True), (shared, False)):
-            local.facts.update(facts)
-            assert (at_once(local, QUICK), at_once(local, THOROUGH)) == (of_search, False)
-        assert at_once(apart, QUICK)
-        assert at_once(apart, THOROUGH)
-
-
 def test_what_backends_add_is_measured_once_for_all_models(workers: FakeWorkers, measure: Measure) -> None:
     """Another batch size stands for another model: the links are the same."""
     first, _ = measure(**SEARCH)
@@ -395,23 +366,6 @@ def test_a_profile_spares_cells_beyond_the_likeliest_until_rounds_would_tell() -
 
     spared = [spares_s(planned(*of)) for of in ((5, 6), (8, 6), (10, 1), (10, 6), (10, 6, ("wifi", "lte")))]
     assert spared == [0.0, 0.0, 9.0 + 10.0, 2 * (9.0 + 10.0), 4 * (9.0 + 10.0)]
-
-
-def test_units_add_up_to_the_median_run_and_quantiles_are_over_runs() -> None:
-    units_s = [[1.0 + (number % 3 == unit) for unit in range(3)] for number in range(12)]
-    times = unit_times(EDGE, {}, 1, 1.0, UnitRuns(units_s, [4.0] * 12, [0.0] * 12, None))
-    assert times.median_s.tolist() == pytest.approx([4 / 3] * 3), "each is slow in a third of the runs"
-    assert (times.difference, times.least_s.tolist()) == (pytest.approx(0), [1.0] * 3)
-    nothing = UnitRuns([[0.0, 0.0]] * 6, [1e-9] * 6, [0.0] * 6, None)
-    assert unit_times(EDGE, {}, 1, 1.0, nothing).median_s.tolist() == [0.0, 0.0]
-    units_s = [[1.0 + number, 10.0] for number in range(21)]
-    times = unit_times(EDGE, {}, 1, 1.0, UnitRuns(units_s, [13.0] * 21, [0.5] * 21, [5, 7]))
-    assert (times.median_s.tolist(), times.least_s.tolist()) == ([11.0, 10.0], [2.0, 10.0])
-    assert times.whole_s == (13.0, 13.0, 13.0, 12.0), "the last one is of the runs with marks"
-    assert (times.outside_s, times.after_pause_s) == (0.5, 0.0)
-    paused = UnitRuns(units_s, [13.0] * 21, [0.5] * 21, None, [], [13.0, 14.5, 20.0])
-    assert unit_times(EDGE, {}, 1, 1.0, paused).after_pause_s == 1.5
-    assert times.peak_bytes.tolist() == [5, 7]
 
 
 def test_a_simulated_testbed_has_profiles_too(tmp_path: Path) -> None:

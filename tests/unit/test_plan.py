@@ -164,21 +164,6 @@ def test_only_links_before_the_last_point_are_crossed() -> None:
     assert crossed(2, 2) == []
 
 
-@pytest.mark.parametrize(
-    ("codec", "batch_size", "nbytes"),
-    [
-        ("none", 1, (400, 400)),
-        ("int8", 2, (800, pytest.approx(208))),
-        ("zstd:3", 1, (400, 400)),  # nothing is known of it
-    ],
-)
-def test_a_crossing_has_what_the_codec_sends(codec: str, batch_size: int, nbytes: tuple[float, Any]) -> None:
-    cell = Cell("m", (1,), "one", "tcp", "none", batch_size, codec)
-    known = facts(wire_shares={"int8": (0.25, 0.26, 1.0)})
-    (crossing,) = foreseen.crossings(cell, known, [Profile("x")], ["link"])
-    assert (crossing.payload_bytes, crossing.sent_bytes) == nbytes
-
-
 @pytest.mark.parametrize("more", [{}, {"quick": True}])
 @pytest.mark.parametrize(
     ("wanted", "length"), [({"requests": 662}, (662, 0.0)), ({"phase": "10s"}, (1, 10.0))]
@@ -261,23 +246,6 @@ def test_the_cells_of_one_allocator_stay_together_and_a_round_begins_with_the_la
     assert [allocator for allocator, _ in itertools.groupby(told)] == ["tuned", "default", "tuned", "default"]
     assert len({trial.cell for trial in made.trials}) == len({trial.cell.id for trial in made.trials}) == 8
     assert len({trial.cell.condition for trial in made.trials}) == 4
-
-
-def test_what_a_local_testbeds_cores_leave_of_a_throughput() -> None:
-    quick = ModelFacts((("input", 100_000), ("a", 1000), ("output", 0)), 0.004, splits=((1,), (2,)))
-    cut, whole = (Cell("m", (point,), "", "tcp", "x", 1) for point in (1, 2))
-    still, slow = Profile("x"), Profile("x", Direction(0.0, 1e5))
-    sends_s = foreseen.SENDING_S
-    assert foreseen.reach(whole, quick, [still], cores=2) == 1.0  # nothing is sent
-    assert foreseen.reach(cut, quick, [slow], cores=2) == 1.0  # the link is slower than all of it
-    assert foreseen.reach(cut, quick, [still], cores=2) == pytest.approx(0.002 / (0.002 + sends_s), rel=0.05)
-    # A quarter of a core: the edge's stage and its sending alike take four times as long.
-    slowed = foreseen.reach(cut, quick, [still], edge_cpu=0.25, cores=2)
-    assert slowed == pytest.approx(0.002 / (0.002 + sends_s), rel=0.05)
-    # One core for both hosts does the work of both, and the relay's.
-    carried_s = foreseen.RELAY_S_PER_BYTE * (1000 + quick.result_bytes)
-    shared = foreseen.reach(cut, quick, [still], cores=1)
-    assert shared == pytest.approx(0.002 / (0.004 + 2 * sends_s + carried_s))
 
 
 def took_s(**options: object) -> float:

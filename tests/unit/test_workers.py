@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 from unittest.mock import ANY, Mock
@@ -17,116 +15,40 @@ from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
 from pareto.hosts import session
-from pareto.hosts.host import EDGE, SERVER, Host, TcpSettings, TestbedError
+from pareto.hosts.host import EDGE, SERVER, TcpSettings, TestbedError
 from pareto.hosts.session import SessionError, SessionLost
-from pareto.hosts.shapers import Shaper
 from pareto.hosts.testbed import Testbed
-from pareto.models.prepare import Artifact, Prepared
-from pareto.partitions.quality import Quality
-from pareto.partitions.recipe import Recipe
+from pareto.models.prepare import Artifact
 from pareto.partitions.shards import Shard
 from pareto.protocol.host_messages import SensorSample
 from pareto.protocol.jsonlines import Refused, plain
 from pareto.protocol.profile_messages import TimeCodecs, TimeUnits
-from pareto.remote.link.probe import Reading, Tolerance
 from pareto.remote.link.profile import Direction, Profile
-from pareto.sweep.bounds import Crossing
 from pareto.sweep.cell import Cell
-from pareto.sweep.foreseen import ModelFacts
 from pareto.sweep.plan import QUICK, Effort, Trial
 from pareto.trial.model_upload import Meter
-from pareto.trial.result import HostReport, TrialResult
+from pareto.trial.result import HostReport
 from pareto.trial.workers import Workers
-from tests.unit.far_end import HOSTS, FarEnd, StandIn, bed_of
+from tests.unit.far_end import HOSTS, StandIn
 from tests.unit.refusals import refusal
-from tests.unit.reported import CODEC_RUNS, SERIES, TRIAL, UNIT_RUNS, USAGE, facts
-
-MIDDLE = "middle1"
-PIDS = {EDGE: 11, MIDDLE: 33, SERVER: 22}
-CHAIN = {
-    EDGE: HOSTS[EDGE],
-    MIDDLE: Host("hub", "192.168.7.9", "eth1", "/home/ada/.pareto", "python3"),
-    SERVER: HOSTS[SERVER],
-}
-NONE = Profile("none")
-CELL = Cell("alexnet", (1,), "pool", "tcp", NONE.name, 2)
-FACTS = ModelFacts((("input", 600_000), ("pool", 1000), ("output", 0)), 0.01)
-WATTS = {EDGE: 2.5, MIDDLE: None, SERVER: None}
-LINK = {"rtt_s": 0.05, "rate_bps": 8e6, "rate_back_bps": 9e6}
-BETWEEN = ("edge-middle1", "middle1-server")
-NOTHING_MEASURED = {"max_abs_error": 1.0, "tolerance": 0.1}
-CUT_AT_BOTH = Cell("alexnet", (0, 1), "input+pool", "tcp", NONE.name, 2)
-
-
-class FakeShaper(Shaper):
-    """Notes what was put on the link."""
-
-    def __init__(self) -> None:
-        self.applied: list[Profile] = []
-
-    def apply(self, profile: Profile) -> dict[str, Any]:
-        self.applied.append(profile)
-        return {"shaper": "none"}
-
-
-class Ends:
-    """Every program that was started, by role and module, the newest last; what they answer may be changed."""
-
-    def __init__(self) -> None:
-        self.of: dict[tuple[str, str], list[FarEnd]] = {}
-        self.late, self.link, self.in_force = 0, LINK, dict.fromkeys(PIDS, "tuned")
-        self.baselines = {EDGE: [None], MIDDLE: [0.02, 0.03], SERVER: [0.05, 0.04]}
-        self.answers: dict[str, Any] = {
-            "facts": lambda role: replace(facts(PIDS[role]), allocator=self.in_force[role]),
-            "listen": {"tcp": 5001, "probe": 5002}, "connect": None, "rendezvous": 5003, "join": None,
-            "probe": lambda role: Reading(**self.link), "warm": 0.0,
-            "load": "g",
-            "stage": {"run_s": 0.01, "weights_bytes": 99},
-            "baseline": self._baseline, "usage": USAGE, "units": UNIT_RUNS, "codecs": CODEC_RUNS,
-            "roofline": {"flops": 1e9, "bytes_s": 2e9}, "trial": TRIAL,
-            "begin": {"by_field": {"energy_j": "powercap"}, "least_window_s": 0.1}, "idle": WATTS.get,
-            "latest": SensorSample(1.0, energy_j=3.0), "collect": SERIES,
-            "cost": {"cpu_percent": 0.3, "samples": 7, "late_p99_s": None},
-        }  # fmt: skip
-
-    def start(self, role: str, module: str) -> FarEnd:
-        def answer(request: dict[str, Any]) -> Any:
-            if request["op"] == "trial":
-                self.worker(EDGE).late = self.late
-            answer = self.answers[request["op"]]
-            return answer(role) if callable(answer) else answer
-
-        end = FarEnd(defaultdict(lambda: answer))
-        self.of.setdefault((role, module), []).append(end)
-        return end
-
-    def _baseline(self, role: str) -> float | None:
-        """The next one; the last comes first again."""
-        self.baselines[role] = [*self.baselines[role][1:], first := self.baselines[role][0]]
-        return first
-
-    def worker(self, role: str) -> FarEnd:
-        return self.of[role, "pareto.remote.worker"][-1]
-
-    def monitor(self, role: str) -> FarEnd:
-        return self.of[role, "pareto.remote.worker.monitor"][-1]
-
-    def asked(self, role: str, request: str, name: str) -> list[Any]:
-        """This field of all such requests to the role's worker."""
-        return [each[name] for each in self.worker(role).of(request)]
-
-    def transcript(self) -> dict[str, list[str]]:
-        """By role, all that its newest worker was asked but for probes, without what is another in each run."""
-
-        def told(request: dict[str, Any]) -> str:
-            return ", ".join(f"{name} {it}" for name, it in request.items() if name not in ("token", "keys"))
-
-        roles = [role for role, module in self.of if module == "pareto.remote.worker"]
-        return {role: [told(it) for it in self.worker(role).asked if it["op"] != "probe"] for role in roles}
-
-    @property
-    def all(self) -> list[FarEnd]:
-        return [end for ends in self.of.values() for end in ends]
+from tests.unit.reported import SERIES, TRIAL, facts
+from tests.unit.worker_ends import (
+    BETWEEN,
+    CELL,
+    CHAIN,
+    CUT_AT_BOTH,
+    MIDDLE,
+    NONE,
+    NOTHING_MEASURED,
+    PIDS,
+    WATTS,
+    Ends,
+    bed_of_hosts,
+    measured,
+    once,
+    shaper_of,
+    workers_of,
+)
 
 
 @pytest.fixture
@@ -135,34 +57,13 @@ def ends() -> Ends:
 
 
 @pytest.fixture
-def bed(ends: Ends) -> Iterator[Testbed]:
-    with closing(bed_of_hosts(ends, HOSTS)) as bed:
-        yield bed
+def bed(ends: Ends) -> Testbed:
+    return bed_of_hosts(ends, HOSTS)
 
 
 @pytest.fixture
-def chain(ends: Ends) -> Iterator[Testbed]:
-    with closing(bed_of_hosts(ends, CHAIN)) as bed:
-        yield bed
-
-
-def bed_of_hosts(ends: Ends, hosts: dict[str, Host]) -> Testbed:
-    remotes = {role: StandIn(host, partial(ends.start, role)) for role, host in hosts.items()}
-    return bed_of(remotes, shaper=FakeShaper())
-
-
-def workers_of(
-    bed: Testbed,
-    sample_s: float | None = 0.2,
-    code: Artifact | None = None,
-    tcp: TcpSettings | None = None,
-    backends: tuple[str, ...] = ("tcp",),
-) -> Workers:
-    weights, data = Artifact(Path(os.devnull), "w"), {2: Artifact(Path(os.devnull), "d")}
-    recipe = Recipe("alexnet", file="net.py" if code else "", attribute="build")
-    qualities = {size: {"none": Quality(4 * size, 0.0, 1.0)} for size in (1, 2)}
-    prepared = Prepared("alexnet", recipe, weights, code, data, "g", FACTS, {}, qualities)
-    return Workers(bed, {"alexnet": prepared}, backends, sample_s, tcp)
+def chain(ends: Ends) -> Testbed:
+    return bed_of_hosts(ends, CHAIN)
 
 
 @pytest.fixture
@@ -171,19 +72,6 @@ def workers(bed: Testbed) -> Iterator[Workers]:
     with closing(workers_of(bed)) as workers:
         workers.start()
         yield workers
-
-
-def once(cell: Cell = CELL, number: int = 1) -> Trial:
-    return Trial(cell, number, 1.0, 1.0, QUICK)
-
-
-def measured(workers: Workers, cell: Cell = CELL, network: Sequence[Profile] = (NONE,)) -> TrialResult:
-    """What a trial reports."""
-    return cast(TrialResult, workers.trial(once(cell), network))
-
-
-def shaper_of(bed: Testbed) -> FakeShaper:
-    return cast(FakeShaper, bed.links[0].shaper)
 
 
 def test_a_monitor_watches_each_worker_unless_nothing_is_sampled(bed: Testbed, ends: Ends) -> None:
@@ -290,86 +178,6 @@ def test_who_launches_workers_waits_for_them_when_they_start(bed: Testbed, ends:
     with closing(workers_of(bed)) as workers:
         workers.launch()
     assert all(end.closed for end in ends.all), "also those that nobody waited for"
-
-
-def test_the_link_beneath_is_measured_with_nothing_on_it(bed: Testbed, workers: Workers, ends: Ends) -> None:
-    (link,) = workers.bare_links().values()
-    assert workers.bare_links() == {"edge-server": link}, "once"
-    assert (link.rtt_s, link.rate_bps) == (0.05, 8e6)
-    assert [profile.shaped for profile in shaper_of(bed).applied] == [False] * 2
-    (connected,) = ends.worker(EDGE).of("connect")
-    assert (connected["address"], connected["ports"]) == ("192.168.7.1", {"tcp": 5001, "probe": 5002})
-
-
-GOODPUT = 1448 / 1514
-WARM_UPS = {
-    # 262144 bytes at 8 Mbit/s and a round trip of 50 ms take 312 ms: not warm before it takes little more.
-    "as the link beneath": (True, NONE, [0.9, 0.5, 0.34, 0.1], [1 << 18] * 3),
-    "slower than that": (True, Profile("a", Direction(0.95, 4e6)), [9.0] * 5, [int(GOODPUT * 1e6)] * 5),
-    # The first is as quick as the link allows, and says nothing of the next, until it gets no quicker.
-    "a long link": (
-        False,
-        Profile("long", Direction(0.2, 5e6)),
-        [1.3, 1.9, 1.4, 1.3, 0.1],
-        [int(6 * 5e6 * GOODPUT / 8 * 0.2)] * 3,
-    ),
-    "one where packets are lost": (False, Profile("b", Direction(0.95, 4e6, loss=0.01)), [9.0], [ANY]),
-}
-
-
-@pytest.mark.parametrize(("bare", "profile", "takes_s", "nbytes"), WARM_UPS.values(), ids=WARM_UPS)
-def test_bulk_warms_a_connection_as_its_link_needs_it(
-    workers: Workers, ends: Ends, bare: bool, profile: Profile, takes_s: list[float], nbytes: list[int]
-) -> None:
-    ends.answers["warm"] = Mock(side_effect=takes_s)
-    if bare:
-        workers.bare_links()
-    workers.ready(CELL, [profile])
-    assert ends.asked(EDGE, "warm", "nbytes") == nbytes
-
-
-def test_a_real_link_without_emulation_is_held_to_itself_before_the_run(
-    bed: Testbed, workers: Workers, ends: Ends
-) -> None:
-    (link,) = workers.links
-
-    def fault(profile: Profile = NONE, tolerance: Tolerance = Tolerance(), **reading: float) -> str:  # noqa: B008
-        ends.link = {**LINK, **reading}
-        return workers.probed(link, profile, tolerance)[0].fault
-
-    assert fault() == "", "it was promised nothing"
-    bed.is_local = True
-    assert "50 ms" in fault()
-    bed.is_local = False
-    assert [crossing.least_s for crossing in workers.crossings(CELL, [NONE])] == [0.0]
-    workers.bare_links()
-    (crossing,) = workers.crossings(CELL, [NONE])
-    assert crossing.own, "its rate and delay bound what crosses it"
-    assert crossing.occupied_s[0] == pytest.approx(8 * crossing.payload_bytes / (8e6 / GOODPUT))
-    assert crossing.least_s == pytest.approx(0.05 + sum(crossing.occupied_s))
-    workers.ready(CELL, [NONE])
-    asked_before = len(ends.worker(EDGE).of("probe"))
-    assert fault() == ""
-    assert ends.worker(EDGE).of("probe")[asked_before]["bulk_out"] > 0  # its rate is probed, too
-    assert fault(rtt_s=0.055, rate_bps=7e6) == ""  # within a quarter
-    for changed in ({"rtt_s": 0.09}, {"rate_bps": 3e6}, {"rate_back_bps": 90e6}):
-        assert "measured before the run" in fault(**changed)
-        assert fault(tolerance=Tolerance(10, 10, 20), **changed) == ""
-    assert "asked" in fault(Profile("slow", Direction(0.95, 4e6)))
-
-
-@pytest.mark.parametrize(("share", "at_the_latest_s"), [(None, 0.1), (1.0, 0.1), (0.25, 0.112)])
-def test_a_host_with_a_share_of_a_core_may_wait_for_it_before_it_sends(
-    bed: Testbed, workers: Workers, ends: Ends, share: float | None, at_the_latest_s: float
-) -> None:
-    ends.link = {**LINK, "message_s": 0.1}
-    if share is not None:
-        bed.facts["hosts"] = {EDGE: {"cpu_share": share}}
-    (link,) = workers.links
-    crossing = Crossing(link.name, NONE, 1000, 4000)
-    assert workers.idle_crossing_s(link, crossing) == pytest.approx(at_the_latest_s)
-    asked = ends.worker(EDGE).of("probe")[-1]
-    assert (asked["message"], asked["answer"]) == (1000, 4000)
 
 
 def test_a_trial_has_its_stage_and_tells_what_it_served(
@@ -481,17 +289,6 @@ def test_each_worker_starts_with_its_allocator_and_anew_for_another_cells(bed: T
     assert all(end.closed for end in ends.all)
 
 
-@pytest.mark.parametrize("slow", [False, True])
-def test_where_tcp_is_to_be_slow_datagrams_tell_of_the_link(bed: Testbed, ends: Ends, slow: bool) -> None:
-    profile = Profile("slow", Direction(0.1, 4e6))
-    with closing(workers_of(bed, None, tcp=TcpSettings(slow_start_after_idle=slow))) as workers:
-        workers.ready(CELL, [profile])
-        workers.probed(workers.links[0], profile, Tolerance())
-    asked = ends.worker(EDGE).of("probe")
-    assert len(asked) > 1
-    assert {probe["datagrams"] for probe in asked} == {slow}
-
-
 def test_while_a_trial_runs_the_sensors_are_shown_until_a_host_is_lost(
     workers: Workers, ends: Ends, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -523,7 +320,7 @@ def test_units_and_codecs_are_timed_on_a_host_that_has_the_model(
     workers: Workers, ends: Ends, snapshot: SnapshotAssertion
 ) -> None:
     """Then connections of some backends alone are opened at both ends of a link; a trial has its own anew."""
-    units = TimeUnits(2, 0.5, 6, 0.0, 1.0, 0.0, 0.0)
+    units = TimeUnits(2, 0.5, 6, 0.0, 1.0, 0.0, 0.5)
     codecs = TimeCodecs([(1, "int8"), (2, "zstd:3")], "", True, 1.0)
     for _ in range(2):
         assert workers.unit_runs("alexnet", {SERVER: units}).keys() == {SERVER}
@@ -546,7 +343,7 @@ def test_hosts_load_their_own_units_and_all_of_them_to_time_each(bed: Testbed, e
         workers.send(meter)
         assert workers.sending() == {"bytes": {EDGE: 1, SERVER: 1}, "seconds": ANY}
         workers.ready(CELL, [NONE])
-        request = TimeUnits(2, 0.5, 40, 3.0, 40.0, 2.0, 0.0)
+        request = TimeUnits(2, 0.5, 40, 3.0, 40.0, 2.0, 0.8)
         for _ in range(2):
             workers.unit_runs("alexnet", {SERVER: request})
         workers.ready(CELL, [NONE])

@@ -61,6 +61,13 @@ def test_by_venv_and_pip(
     assert told(host) == snapshot(name="no answer")
 
 
+def reach(member: HostEntry) -> Connection:
+    """This machine in place of every host but one."""
+    if member.name == "gone":
+        raise Unreachable("gone (pi@10.0.0.9) does not answer")
+    return ThisMachine()
+
+
 def told(host: ExampleHost) -> list[str]:
     """What the host said, but that it still goes on."""
     return [line for line in host.lines if not line.startswith("pi: still ")]
@@ -279,13 +286,8 @@ def test_hosts_are_set_up_side_by_side_and_one_that_fails_holds_up_none(
     copy = f'mkdir -p "$4" && cp -a {venv}/. "$4"'
     host.program("python3", f'case "$*" in *--clear*) {turns}; {copy} ;; esac')
 
-    def connect(member: HostEntry) -> Connection:
-        if member.name == "gone":
-            raise Unreachable("gone (pi@10.0.0.9) does not answer")
-        return ThisMachine()
-
     members = [host.member(name="gone"), host.member(folder="one"), host.member(name="gpu", folder="two")]
-    assert not setup.set_up(members, connect, say=host.lines.append, ask=None)
+    assert not setup.set_up(members, reach, say=host.lines.append, ask=None)
     assert sorted(host.lines) == snapshot
     assert host.lines[-2:] == ["pi: set up", "gpu: set up"]
 
@@ -378,16 +380,10 @@ def test_each_host_has_a_line_with_what_it_can(
     assert setup.list_hosts(members, lambda _: ThisMachine(), say=bare_host.lines.append, within_s=60)
     assert "\n".join(bare_host.lines) == snapshot(name="all")
     monkeypatch.setattr(finding, "REQUIREMENTS", bare_host.requirements)
-
-    def connect(member: HostEntry) -> Connection:
-        if member.name == "gone":
-            raise Unreachable("gone (pi@10.0.0.9): does not answer on port 22")
-        return ThisMachine()
-
     for names in (("ready",), ("gone", "ready")):
         bare_host.lines.clear()
         members = [bare_host.member(name=name) for name in names]
-        assert setup.list_hosts(members, connect, say=bare_host.lines.append, within_s=60) is (
+        assert setup.list_hosts(members, reach, say=bare_host.lines.append, within_s=60) is (
             "gone" not in names
         )
     assert "\n".join(bare_host.lines) == snapshot(name="some")

@@ -14,7 +14,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from pareto.hosts import inventory
 from pareto.hosts.connection import Connection, NotAdmitted, ThisMachine, Unreachable
-from pareto.hosts.host import EDGE, SERVER, TestbedError
+from pareto.hosts.host import EDGE, SERVER, End, TestbedError
 from pareto.hosts.inventory import HostEntry, Inventory, Side
 from pareto.hosts.session import Session
 from pareto.hosts.setup import checkup, privileged
@@ -23,7 +23,9 @@ from pareto.hosts.ssh import testbed as ssh_testbed
 from pareto.hosts.ssh.keys import Keyring
 from pareto.hosts.testbed import Remote, Testbed
 from pareto.protocol.jsonlines import plain
+from pareto.protocol.validation import read
 from pareto.remote.link.profile import Direction, Profile
+from pareto.remote.link.requests import Apply
 from tests.unit import checkup_facts
 from tests.unit.far_end import FarEnd
 
@@ -238,22 +240,26 @@ def chain(bench: Bench) -> Bench:
 
 
 @pytest.mark.parametrize("shape_at", ["both", "edge"])
-def test_each_link_is_shaped_where_it_begins(
-    chain: Bench, shape_at: str, snapshot: SnapshotAssertion
-) -> None:
+def test_each_link_is_shaped_where_it_begins(chain: Bench, shape_at: str) -> None:
     chain.facts["gpu"] |= NO_NETEM
-    delays = [("a", 0.1), ("b", 0.3)]
-    profiles = [Profile(name, Direction(delay_s), Direction(2 * delay_s)) for name, delay_s in delays]
+    out, back = Direction(0.1), Direction(0.2)
+    pi, gpu = End(EDGE, "192.168.7.2", "eth0"), End(SERVER, "192.168.8.1", "enp3s0")
+    before, after = End("middle1", "192.168.7.3", "eth0"), End("middle1", "192.168.8.3", "eth1")
     with opened(chain, shaped=True, shape_at=shape_at) as bed:
-        assert bed.remotes["middle1"].host.name == "mid"
-        ends = [(link.near, link.far) for link in bed.links]
-        assert [bed.label, list(bed.remotes), ends] == snapshot(name="chain")
-        for link, profile in zip(bed.links, profiles, strict=True):
-            link.shaper.apply(profile)
-    for name, helper in chain.helpers.items():
-        assert helper.of("apply") == snapshot(name=name)
-        assert helper.closed
-    assert [list(chain.helpers), sorted(chain.asked)] == snapshot(name="asked")
+        assert bed.label == "edge pi (cpu), middle1 mid (cpu), server gpu (cuda:0)"
+        assert [*bed.remotes] == [EDGE, "middle1", SERVER]
+        assert [(link.near, link.far) for link in bed.links] == [(pi, before), (after, gpu)]
+        bed.links[0].shaper.apply(Profile("a", out, back))
+        bed.links[1].shaper.apply(Profile("b", back, out))
+    for name, near, far, ways in (("pi", pi, before, (out, back)), ("mid", after, gpu, (back, out))):
+        (told,) = chain.helpers[name].of("apply")
+        asked = Apply(near.interface, near.address, *ways, peer=far.address, filtered=True)
+        assert read(Apply, {key: value for key, value in told.items() if key != "op"}) == asked
+        assert chain.helpers[name].closed
+    assert list(chain.helpers) == ["pi", "mid"]
+    assert sorted(chain.asked) == [
+        ("gpu", ["192.168.8.3"]), ("mid", ["192.168.7.2", "192.168.8.1"]), ("pi", ["192.168.7.3"]),
+    ]  # fmt: skip
 
 
 def test_in_a_chain_all_but_the_last_must_be_able_to_shape(chain: Bench, snapshot: SnapshotAssertion) -> None:

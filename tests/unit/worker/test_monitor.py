@@ -25,7 +25,8 @@ from pareto.remote.worker.monitor import Instruments, Sampler
 from tests import REPOSITORY
 from tests.program import Program
 from tests.unit.worker.conftest import now_s
-from tests.unit.worker.test_sensors import COUNTER, JETSON, UUID, Pynvml, cpu, with_chips, zone
+from tests.unit.worker.sysfs import JETSON, cpu, with_chips, zone
+from tests.unit.worker.test_nvml import COUNTER, UUID, Pynvml
 
 INTERVAL_S = 0.01
 Child = subprocess.Popen[bytes]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import closing
 
 import pytest
 import torch
@@ -15,15 +13,9 @@ from pareto.remote.backends.base import Tensors, layout
 from pareto.remote.backends.tcp import TcpClient, TcpServer
 from pareto.remote.worker.open_loop import offered
 from pareto.remote.worker.phases import Edge
-from tests.unit.backends.builders import HERE, TOKEN, Work, Works, opened
+from tests.unit.backends.builders import Work, Works, opened
 
 INPUTS = [(torch.full((1, 8), float(number)),) for number in range(4)]
-
-
-@pytest.fixture
-def server() -> Iterator[TcpServer]:
-    with closing(TcpServer(HERE, TOKEN)) as server:
-        yield server
 
 
 def connect(server: TcpServer, work: Work = lambda tensors: (tensors[0] + 1,)) -> TcpClient:
