@@ -26,13 +26,14 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from pareto.partitions import registry, user_file
+from pareto.partitions import registry
 from pareto.partitions.tracing import normalized
+from pareto.protocol import own
 from pareto.protocol.errors import UserError
 from pareto.remote.codecs.own import Cut
 
 MODEL = registry.entry(f"{Path(__file__).with_name('digits.py')}:Net")
-CODEC = user_file.module_of(Path(__file__).with_name("bottleneck.py"), "codec")
+CODEC = own.module_of(Path(__file__).with_name("bottleneck.py"), "codec")
 SIDE = MODEL.images.shape[1]
 FOLDER = Path("results/digits")
 HELD_OUT = 5
