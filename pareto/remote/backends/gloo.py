@@ -49,7 +49,7 @@ _MEET, _TAG = struct.Struct("!H?"), struct.Struct("!I")
 
 
 class _Asked(NamedTuple):
-    """What was asked for: into where, and how far that is."""
+    """Tensors that were asked for: into where, and how far that is."""
 
     there: list[memoryview]
     works: list[Any]
