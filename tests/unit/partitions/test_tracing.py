@@ -75,7 +75,7 @@ def test_it_cannot_be_cut_without_a_chain_or_with_one_of_others(adaptive, snapsh
 
 def test_a_chain_is_cut_between_its_submodules_and_computes_what_the_model_computes(adaptive, tmp_path):
     made = load_own(adaptive, tmp_path, Cuts(), Handmade(chain=CHAIN))
-    assert made.traced_by == "chain"
+    assert made.traced.traced_by == "chain"
     assert names(made.points) == ["input", *CHAIN[:-1], "output"]
     shapes = [spec.shape for point in made.points for spec in point.payload]
     assert shapes == [(1, 3, 16, 16), *[(1, 8, 14, 14)] * 3]
