@@ -131,15 +131,17 @@ def test_a_transfer_is_told_of(pairs: Pairs) -> None:
     client, server = pairs.connect(PEER)
     client.setblocking(False)
 
-    def state() -> tuple[Any, ...]:
+    def state() -> tuple[int, list[int]]:
         flags = [fcntl.fcntl(sock, fcntl.F_GETFL) for sock in (client, server)]
         return len(os.listdir("/proc/self/fd")), flags  # noqa: PTH208
 
-    before = state()
+    opened, flags = state()
     for _ in range(50):
         connections.to(PEER)
         connections.set_congestion("reno")
-    assert state() == before
+    # Garbage of other tests may be collected meanwhile, which closes theirs.
+    assert state()[0] <= opened
+    assert state()[1] == flags
     client.setblocking(True)
     transfer((client, server), 1000)
 
