@@ -29,7 +29,7 @@ import time
 import warnings
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from itertools import pairwise, product
+from itertools import product
 from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
@@ -51,7 +51,7 @@ from pareto.protocol.profile_messages import Expect, GetTaken, Timed, TimePayloa
 from pareto.remote.backends import base, handshake, registry, tls
 from pareto.remote.link import units
 from pareto.remote.worker import payloads
-from pareto.remote.worker.payloads import ANSWER, Ends, Near
+from pareto.remote.worker.payloads import ANSWER, Ends, answered_s
 from pareto.trial.run_keys import run_keys
 
 HERE, INTERFACE, FLOOR, IN_FLIGHT = "127.0.0.1", "lo", "floor", 4
@@ -65,28 +65,30 @@ _LENGTH = struct.Struct("!Q")
 _SPAWN = multiprocessing.get_context("spawn")
 
 
-class FloorNear(Near):
-    """The end that sends, by a socket."""
+class FloorNear:
+    """The end that sends, by a socket, as a client of payloads."""
 
     def __init__(self, *to: Any) -> None:
         self._sock, self._answer = handshake.connected(*to), memoryview(bytearray(len(ANSWER)))
+        self._reply = base.Reply(0, (torch.frombuffer(self._answer, dtype=torch.uint8),), (), 0.0)
+        self._payload: Tensor | None = None
 
-    def begin(self, payload: Tensor) -> None:
-        self._view = payload.numpy().data
+    def open(self, *_: Any) -> None: ...
 
-    def send(self) -> None:
+    def send(self, _: int, tensors: base.Tensors) -> None:
+        if tensors[0] is not self._payload:
+            self._payload = tensors[0]
+            self._view = self._payload.numpy().data
         self._sock.sendall(self._view)
 
-    def receive(self) -> None:
+    def receive(self) -> base.Reply:
         _fill(self._sock, self._answer)
+        return self._reply
 
 
 class NaiveNear(FloorNear):
-    def begin(self, payload: Tensor) -> None:
-        self._payload = payload
-
-    def send(self) -> None:
-        data = pickle.dumps(self._payload)
+    def send(self, _: int, tensors: base.Tensors) -> None:
+        data = pickle.dumps(tensors[0])
         self._sock.sendall(_LENGTH.pack(len(data)) + data)
 
 
@@ -96,23 +98,23 @@ class LoopNear(FloorNear):
         self._sock.setblocking(False)
         self._loop = asyncio.new_event_loop()
 
-    def trips(self, count: int) -> list[float]:
-        answered = self._loop.run_until_complete(self._answered(count, 1))
-        return [later - earlier for earlier, later in pairwise(answered)]
+    def answered_s(self, payload: Tensor, count: int, in_flight: int) -> list[float]:
+        return self._loop.run_until_complete(self._answered_s(payload.numpy().data, count, in_flight))
 
-    def stream(self, count: int, in_flight: int) -> None:
-        self._loop.run_until_complete(self._answered(count, in_flight))
-
-    async def _answered(self, count: int, in_flight: int) -> list[float]:
-        """The times of the beginning and of each answer."""
-        times = [time.perf_counter()]
+    async def _answered_s(self, view: memoryview, count: int, in_flight: int) -> list[float]:
+        """The times of each answer."""
+        times = list[float]()
         for number in range(count + in_flight):
-            if number >= min(in_flight, count) and len(times) <= count:
+            if number >= in_flight:
                 await _fill_async(self._loop, self._sock, self._answer)
                 times.append(time.perf_counter())
             if number < count:
-                await self._loop.sock_sendall(self._sock, self._view)
+                await self._loop.sock_sendall(self._sock, view)
         return times
+
+
+def _answered_s(client: Any, *asked: Any) -> list[float]:
+    return client.answered_s(*asked) if isinstance(client, LoopNear) else answered_s(client, *asked)
 
 
 class FloorFar:
@@ -204,7 +206,7 @@ class AnyEnd(Ends):
     """One end of every way."""
 
     def __init__(self) -> None:
-        self._nears: dict[str, Near] = {}
+        self._nears: dict[str, Any] = {}
         self._fars: dict[str, Any] = {}
         self._rendezvous: socket.socket | None = None
         super().__init__(self._nears.__getitem__, self._fars.__getitem__)
@@ -238,7 +240,7 @@ class AnyEnd(Ends):
             else:
                 name = registry.parse(way)
                 client = base.backend(name.name).connect(*to, name.variant, seals.get(name.seal))
-                self._nears[way] = Near(client)
+                self._nears[way] = client
 
     def rendezvous(self, request: OpenRendezvous) -> int:
         self._rendezvous = socket.create_server((request.address, 0))
@@ -247,7 +249,7 @@ class AnyEnd(Ends):
     def join(self, request: JoinAgents) -> None:
         client = base.backend(registry.parse(request.backend).name).join(request, self._rendezvous)
         if client is not None:
-            self._nears[request.backend] = Near(client)
+            self._nears[request.backend] = client
 
 
 def serve(pipe: Connection, core: int) -> None:
@@ -256,6 +258,7 @@ def serve(pipe: Connection, core: int) -> None:
     end = AnyEnd()
     torch.set_num_threads(1)
     payloads.payload = functools.cache(payloads.payload)
+    payloads.answered_s = _answered_s
     # What is there now stays: looking through it each time would take longer than many a sample.
     gc.collect()
     gc.freeze()

@@ -28,6 +28,8 @@ from pareto.remote.backends.pipeline import Pipeline, Request, fault_text
 TIMED = 16
 """Messages of a form whose serialization is timed: a thread's own clock is a call into the kernel, twice a message."""
 ANOTHER = "the request is for another model or point than the one served here"
+ENDED = EOFError, OSError, BackendError
+"""The errors of a line that has ended: whoever sends or receives next hears of it."""
 BUFFERS = 4
 """Receive buffers of a connection: one being filled, one waiting, one being computed on, one being sent on."""
 
@@ -68,6 +70,8 @@ class Client:
         self._sent = self._received = 0
         self._kept: deque[Tensors] = deque()
         """Tensors of requests without a reply, where the line sends from where they lie."""
+        with contextlib.suppress(*ENDED):
+            self._line.expect(self._reply)
 
     def send(self, request_id: int, tensors: Tensors) -> float:
         form, body, serialize_s = self._serialization.of(tensors)
@@ -149,11 +153,16 @@ class Server:
         self.name, self._line = name, line
         self.served: tuple[Stage, AnyClient | None] | None = None
         """The stage, and the client of the next host, which is one line's at a time."""
+        self._lines = set[wire.AnyLine]()
         self._door = handshake.Door(address, token, self._let_in, name)
         self.address, self.port = self._door.address, self._door.port
 
     def serve(self, stage: Stage, onward: AnyClient | None = None) -> None:
         self.served = (stage, onward)
+        like = wire.Likeness(wire.Kind.REQUEST, wire.form(stage.takes), stage.fingerprint)
+        for line in list(self._lines):
+            with contextlib.suppress(*ENDED):
+                line.expect(like)
 
     def close(self) -> None:
         self._door.close()
@@ -166,7 +175,9 @@ class Server:
             sock.close()
             return
         if line is not None:
+            self._lines.add(line)
             Conversation(line, self).run()
+            self._lines.discard(line)
 
 
 class Conversation:

@@ -2,9 +2,9 @@
 
 A message's header is a tensor of its own before its tensors, each sent from where it lies. Gloo sends what the other
 end has asked for, and each question takes as long as the link delays it: so both ends ask ahead, for as many messages
-as may be under way. Tensors of one form have a tag of their own: whatever was asked for and did not come waits for the
-next message of that form. Over a short round trip a large message is asked for with its header only, into the memory
-where it belongs, which may be gone when such a form comes again: its tag is another one then.
+as may be under way. Tensors of one form have a tag that both ends know: whatever was asked for and did not come waits
+for the next message of that form. Over a short round trip a large message is asked for with its header only, into the
+memory where it belongs, which may be gone when such a form comes again: its tag is another one then.
 Gloo has no authentication: run it on a link that you trust.
 """
 
@@ -12,11 +12,14 @@ from __future__ import annotations
 
 import atexit
 import functools
+import math
 import os
 import socket
 import struct
 import sys
-from collections import deque
+import threading
+import zlib
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -42,8 +45,9 @@ SMALL_BYTES, SHORT_S = 1 << 16, 1e-3
 """A larger message, and a longer round trip, are large and long."""
 AHEAD_BYTES = 8 << 20
 """How much is asked for ahead of one form at most."""
-OF_HEADERS, OF_OTHERS = 0, 1
-"""Tags: of headers, and of what is neither request nor reply; greater ones are of these."""
+OF_HEADERS, OF_OTHERS, OF_FORMS = 0, 1, 1 << 20
+"""Tags: of headers; of what is neither request nor reply; from there on, of what is asked for with its header, in the
+order in which that is sent; and of all other forms, by their bytes. A tag has 31 bits."""
 _MEET, _TAG = struct.Struct("!H?"), struct.Struct("!I")
 """The port, and whether the round trip is short; the tag behind a header."""
 
@@ -62,6 +66,10 @@ class _Asked(NamedTuple):
                 view[:] = came
 
 
+def _tag(key: bytes) -> int:
+    return OF_FORMS + zlib.crc32(key) % ((1 << 31) - OF_FORMS)
+
+
 class GlooLine(PartLine):
     """A line by a group of two: the end that listens is rank 0."""
 
@@ -70,12 +78,13 @@ class GlooLine(PartLine):
         ours, theirs = sock.getsockname()[0], sock.getpeername()[0]
         self._peer = int(not near)
         self._top = memoryview(bytearray(TOP + _TAG.size))
-        self._tags: dict[bytes, int] = {}
-        """By key of a message, the tag of its tensors, as this end sends them."""
-        self._last, self._count = b"", OF_OTHERS
-        """The key of what was sent last, and how many tags there are."""
-        self._asked: dict[bytes, tuple[int, deque[_Asked]]] = {}
-        """By key, the tag of what comes, and the tensors that were asked for."""
+        self._last, self._tag_out = b"", OF_OTHERS
+        """The key and the tag of what was sent last in place."""
+        self._asked = defaultdict[bytes, deque[_Asked]](deque)
+        """By key, the tensors that were asked for."""
+        self._tags_in: dict[bytes, int] = {}
+        """By key, the tag of what comes in place."""
+        self._asking = threading.Lock()
         self._in_vain: list[object] = []
         self._heads: deque[_Asked] = deque()
         self._given: deque[Any] = deque(maxlen=4 * MOST_IN_FLIGHT)
@@ -95,6 +104,8 @@ class GlooLine(PartLine):
         options._devices = [ProcessGroupGloo.create_device(hostname=ours)]
         options._timeout = IDLE
         self._group: Any = ProcessGroupGloo(store, int(near), 2, options)
+        for _ in range(MOST_IN_FLIGHT):
+            self._ask_head()
 
     def give(self, parts: Sequence[memoryview]) -> None:
         """As of all lines; the end that sends requests does not wait until they are taken, as tensors stay until the
@@ -103,12 +114,12 @@ class GlooLine(PartLine):
         tag = OF_OTHERS
         if top[6] in (wire.Kind.REQUEST, wire.Kind.REPLY):
             key = wire.key(top)
-            if key != self._last:
-                nbytes = wire.header(top[: wire.HEADER.size]).body_bytes
-                if key not in self._tags or self._in_place(nbytes):
-                    self._tags[key] = self._count = self._count + 1
-                self._last = key
-            tag = self._tags[key]
+            if self._in_place(int.from_bytes(key[-8:], "big")):
+                self._tag_out += key != self._last
+                tag = self._tag_out
+            else:
+                tag = _tag(key)
+            self._last = key
         with _Ended():
             given = [self._begun("send", memoryview(bytearray(bytes(top) + _TAG.pack(tag))), OF_HEADERS)]
             given += [self._begun("send", part, tag) for part in tensors]
@@ -123,24 +134,40 @@ class GlooLine(PartLine):
             if view is not self._top:
                 self._begun("recv", view, _TAG.unpack(self._top[TOP:])[0]).wait()
                 return
-            while len(self._heads) < MOST_IN_FLIGHT:
-                self._heads.append(self._ask([memoryview(bytearray(len(self._top)))], OF_HEADERS))
+            self._ask_head()
             self._heads.popleft().into([view])
+
+    def expect(self, like: wire.Likeness) -> None:
+        nbytes = like.form.nbytes
+        if like.form.varies or not nbytes or self._in_place(nbytes):
+            return
+        sizes = [
+            len(undescribed(like.form)),
+            *(math.prod(shape) * dtype.itemsize for dtype, shape in like.form.specs),
+        ]
+        asked = self._asked[like.key]
+        with _Ended(), self._asking:
+            while len(asked) < max(1, min(MOST_IN_FLIGHT, AHEAD_BYTES // nbytes)):
+                asked.append(
+                    self._ask([np.empty(size, np.uint8).data for size in sizes if size], _tag(like.key))
+                )
 
     def message(self, like: wire.Likeness, views: Sequence[memoryview]) -> memoryview | None:
         wanted = [view for view in (undescribed(like.form), *views) if len(view)]
-        expected, asked = self._asked.get(like.key, (OF_OTHERS, deque()))
-        if expected != OF_OTHERS:
-            self._ask_ahead(asked, expected, wanted, like.form.nbytes)
+        self.expect(like)
+        asked = self._asked[like.key]
+        if not asked and like.key in self._tags_in:
+            with _Ended():
+                asked.append(self._ask(wanted, self._tags_in[like.key]))
         head = self.head()
         if not like.has(head):
             self.put_back(head)
             return None
         (tag,) = _TAG.unpack(self._top[TOP:])
-        if tag != expected:
-            self._in_vain.append(asked)
-            if not like.form.varies:
-                self._asked[like.key] = tag, deque()
+        if not asked or (tag < OF_FORMS and tag != self._tags_in[like.key]):
+            if tag < OF_FORMS and not like.form.varies:
+                self._in_vain.append(self._asked.pop(like.key))
+                self._tags_in[like.key] = tag
             form = like.body(head)
             self.body(form, within(views, 0, form.nbytes))
             return head
@@ -158,17 +185,11 @@ class GlooLine(PartLine):
         super().close()
 
     def _in_place(self, nbytes: int) -> bool:
-        """Whether a message of this size comes to where it belongs, and none is asked for ahead."""
+        """Whether a message of this size comes to where it belongs, and is asked for with its header."""
         return self._is_short and nbytes > SMALL_BYTES
 
-    def _ask_ahead(self, asked: deque[_Asked], tag: int, wanted: list[memoryview], nbytes: int) -> None:
-        with _Ended():
-            if self._in_place(nbytes):
-                if not asked:
-                    asked.append(self._ask(wanted, tag))
-                return
-            while len(asked) < max(1, min(MOST_IN_FLIGHT, AHEAD_BYTES // max(1, nbytes))):
-                asked.append(self._ask([np.empty(len(view), np.uint8).data for view in wanted], tag))
+    def _ask_head(self) -> None:
+        self._heads.append(self._ask([memoryview(bytearray(len(self._top)))], OF_HEADERS))
 
     def _ask(self, there: list[memoryview], tag: int) -> _Asked:
         return _Asked(there, [self._begun("recv", view, tag) for view in there])

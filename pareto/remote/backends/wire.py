@@ -244,6 +244,9 @@ class AnyLine:
     def idle(self) -> None:
         """Before `message`, where nothing computes at this end until one comes."""
 
+    def expect(self, like: Likeness) -> None:
+        """Be ready for such messages, which come from now on; any thread may say so."""
+
     def message(self, like: Likeness, views: Sequence[memoryview]) -> memoryview | None:
         """The next message's header, good until the next call, with the body in `views`, if it is one of these. None
         for another one, which is still to be taken. EOFError at the end."""

@@ -45,28 +45,23 @@ def request(nbytes: int) -> wire.Likeness:
     return wire.Likeness(wire.Kind.REQUEST, wire.form((("uint8", (nbytes,)),)), b"8 bytes.")
 
 
-@pytest.mark.parametrize("is_short", [True, False], ids=["short", "long"])
+@pytest.mark.parametrize("nbytes", [8, LARGE])
 def test_as_many_requests_as_may_be_under_way_leave_before_the_first_is_taken(
-    ends: Ends, is_short: bool
+    ends: Ends, nbytes: int
 ) -> None:
-    """After one by which the form is known. Over a short round trip large ones wait: there it costs no time."""
     near, far = ends
-    near._is_short = far._is_short = is_short
-    small, large = request(8), request(LARGE)
-    for like in (small, large):
-        ahead = 1 if is_short and like is large else min(MOST_IN_FLIGHT, gloo.AHEAD_BYTES // like.form.nbytes)
-        (taken,) = wire.empty(like.form)
-        for number in range(2):
-            given(near, like, number)
-            assert far.message(like, wire.views((taken,))) is not None
-        near._given.clear()
-        for number in range(ahead - 1):
-            given(near, like, number)
-        for work in near._given:
-            work.wait(SOON)
-        for number in range(ahead - 1):
-            assert far.message(like, wire.views((taken,))) is not None
-            assert set(taken.tolist()) == {number}
+    near._is_short = far._is_short = False
+    like = request(nbytes)
+    (taken,) = wire.empty(like.form)
+    ahead = min(MOST_IN_FLIGHT, gloo.AHEAD_BYTES // nbytes)
+    far.expect(like)
+    for number in range(ahead):
+        given(near, like, number)
+    for work in near._given:
+        work.wait(SOON)
+    for number in range(ahead):
+        assert far.message(like, wire.views((taken,))) is not None
+        assert set(taken.tolist()) == {number}
 
 
 @pytest.mark.parametrize("is_short", [True, False], ids=["short", "long"])

@@ -284,7 +284,11 @@ def test_a_line_that_polls_does_so_where_one_request_is_out_and_nothing_computes
     form = wire.form_of((torch.ones(1),))
     top = memoryview(reply(form, 0, (0.5,), 0.0))
     line: Any = SimpleNamespace(
-        send=lambda *_: None, message=lambda *_: top, idle=lambda: polled.append("near"), close=lambda: None
+        expect=lambda like: None,
+        send=lambda *_: None,
+        message=lambda *_: top,
+        idle=lambda: polled.append("near"),
+        close=lambda: None,
     )
     near = Client(line, "far")
     near.open(b"a stage.", (("float32", (1,)),))
