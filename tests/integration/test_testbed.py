@@ -99,12 +99,12 @@ def test_over_ssh_strangers_are_refused(bed: Testbed) -> None:
         ssh.SshConnection(connection.login, stranger)
 
 
-@pytest.mark.parametrize(("which", "window", "after_idle"), [("bed", None, "0"), ("other", 17, "1")])
+@pytest.mark.parametrize(("which", "window", "after_idle"), [(0, None, "0"), (1, 17, "1")])
 def test_tcp_over_the_link_behaves_as_was_asked(
-    request: pytest.FixtureRequest, which: str, window: int | None, after_idle: str
+    bed: Testbed, other: Testbed, which: int, window: int | None, after_idle: str
 ) -> None:
     """A connection's own word for it, at both ends; the kernel's settings; and the manifest's."""
-    bed: Testbed = request.getfixturevalue(which)
+    bed = (bed, other)[which]
     assert bed.links[0].shaper.apply(load("none"))["shaper"] == "relay"
     server, facts = bed.remotes[SERVER].host.data_address, bed.facts
     congestion = "s.getsockopt(6, socket.TCP_CONGESTION, 16).partition(bytes(1))[0].decode()"

@@ -85,7 +85,8 @@ def test_rows_of_trials_stand_for_their_run(example: Run) -> None:
     one = pareto.load(trials[trials["netem"] == "lan-1gbit"])
     assert one.folders == [EXAMPLE]
     (answer,) = one.answers
-    assert answer.startswith("mobilenet_v2 at lan-1gbit: send the input to the server")
+    assert answer.startswith("mobilenet_v2 at lan-1gbit: ")
+    assert "send the input to the server" in answer
     assert set(pareto.compare(one, EXAMPLE).differences["netem"]) == {"lan-1gbit"}
 
 

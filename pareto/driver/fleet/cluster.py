@@ -121,7 +121,14 @@ def opened(sweep: Sweep) -> Iterator[tuple[Client, Callable[[str], subprocess.Po
             started.append(_member(sweep, address, let_in, name))
             return started[-1]
 
-        yield undo.enter_context(client), start
+        undo.callback(_close, client)
+        yield client, start
+
+
+def _close(client: Client) -> None:
+    """Close it. That may fail in any way where it looks for a scheduler that is gone, which is said already."""
+    with suppress(Exception):
+        client.close()
 
 
 def _end(members: list[subprocess.Popen[str]]) -> None:

@@ -22,7 +22,7 @@ from pareto.driver.fleet.driver import Task, Unfit, fitting, taken
 from pareto.driver.fleet.member import Member, Order, Outbox
 from pareto.driver.job import Job
 from pareto.driver.manifest import new_manifest
-from pareto.driver.runner import trial_id
+from pareto.driver.runner import Aborted, trial_id
 from pareto.hosts import parcels
 from pareto.protocol.errors import UserError
 from pareto.sweep import plan
@@ -211,6 +211,25 @@ def listening() -> set[tuple[str, int]]:
     """Where this process listens."""
     found = psutil.Process().net_connections("inet")
     return {(each.laddr.ip, each.laddr.port) for each in found if each.status == psutil.CONN_LISTEN}
+
+
+def test_a_client_that_cannot_be_closed_hides_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that looks for a scheduler that is gone, in the middle of its handshake."""
+    closed = []
+
+    class Client:
+        def __init__(self, *_: object, **__: object) -> None: ...
+
+        def close(self) -> None:
+            closed.append(self)
+            raise ValueError("IOStream is not idle; cannot convert to SSL")
+
+    monkeypatch.setattr("distributed.Client", Client)
+    monkeypatch.setattr(cluster, "security", lambda *_: None)
+    joined = sweep().model_copy(update={"cluster": "tls://127.0.0.1:1"})
+    with pytest.raises(Aborted, match="is gone"), cluster.opened(joined):
+        raise Aborted("the scheduler is gone")
+    assert len(closed) == 1
 
 
 def test_a_runs_own_scheduler_is_on_loopback_and_lets_in_nobody_without_its_certificate(
