@@ -126,7 +126,7 @@ def opened(sweep: Sweep) -> Iterator[tuple[Client, Callable[[str], subprocess.Po
 
 
 def _close(client: Client) -> None:
-    """Close it. That may fail in any way where it looks for a scheduler that is gone, which is said already."""
+    """Close it, which may fail in any way where it looks for a scheduler that is gone: so much is said already."""
     with suppress(Exception):
         client.close()
 
