@@ -19,7 +19,7 @@ LAYERS = {
     "pareto.protocol": 1_519,
     "pareto.basics": 702,
     "pareto.partitions": 5_096,
-    "pareto.remote": 11_626,
+    "pareto.remote": 11_630,
     "pareto.hosts": 6_005,
     "pareto.analysis.schema": 291,
     "pareto.sweep": 2_593,

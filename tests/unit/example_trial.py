@@ -1,4 +1,4 @@
-"""What a trial of two hosts reports, and the row that is made of it."""
+"""The reports of a trial of two hosts, and the row that is made of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SIX = {"started_s": [0.5 * i for i in range(6)], "finished_s": [0.5 * i + 0.4 fo
 
 
 def report(columns: Mapping[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
-    """What the edge reports. columns: of the requests, in both phases."""
+    """The edge's report. columns: of the requests, in both phases."""
     phase = {**SIX, "edge_s": [0.010] * 6, "serialize_s": [0.0005] * 6, "stages_s": [[0.015]] * 6}
     # Completions that no first result which was held up explains.
     quick = {"finished_s": [0.01 * i for i in range(1, 7)]} if "throughput_ips" in changes else {}

@@ -159,10 +159,10 @@ class Server:
 
     def serve(self, stage: Stage, onward: AnyClient | None = None) -> None:
         self.served = (stage, onward)
-        like = wire.Likeness(wire.Kind.REQUEST, wire.form(stage.takes), stage.fingerprint)
+        requests = _requests(stage)
         for line in list(self._lines):
             with contextlib.suppress(*ENDED):
-                line.expect(like)
+                line.expect(requests)
 
     def close(self) -> None:
         self._door.close()
@@ -281,11 +281,10 @@ class _Served:
 
     def __init__(self, given: tuple[Stage, AnyClient | None] | None) -> None:
         self.given = given
-        form, fingerprint = wire.NOTHING, b""  # like no message
+        self.like = wire.Likeness(wire.Kind.REQUEST, wire.NOTHING, b"")  # like no message
         if given is not None:
             self.stage, self.onward = given
-            form, fingerprint = wire.form(self.stage.takes), self.stage.fingerprint
-        self.like = wire.Likeness(wire.Kind.REQUEST, form, fingerprint)
+            self.like = _requests(self.stage)
         self.replies = wire.Likeness(wire.Kind.REPLY, wire.NOTHING)
         self.serialization = Serialization()
         self._free: list[_Buffer] = []
@@ -302,3 +301,8 @@ class _Served:
     def give_back(self, buffer: _Buffer) -> None:
         self._free.append(buffer)
         self._count.put(None)
+
+
+def _requests(stage: Stage) -> wire.Likeness:
+    """The likeness of all requests for a stage."""
+    return wire.Likeness(wire.Kind.REQUEST, wire.form(stage.takes), stage.fingerprint)

@@ -32,7 +32,7 @@ def ends() -> Iterator[Ends]:
 
 
 KEPT: list[torch.Tensor] = []
-"""What was sent: the line sends from where it lies."""
+"""The bodies that were sent: a line sends from where they lie."""
 
 
 def given(near: gloo.GlooLine, like: wire.Likeness, number: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +31,7 @@ from pareto.trial.workers import Workers
 from tests.unit.far_end import HOSTS, StandIn
 from tests.unit.refusals import refusal
 from tests.unit.reported import SERIES, TRIAL, facts
-from tests.unit.worker_ends import (
+from tests.unit.workers.ends import (
     BETWEEN,
     CELL,
     CHAIN,
@@ -52,26 +51,8 @@ from tests.unit.worker_ends import (
 
 
 @pytest.fixture
-def ends() -> Ends:
-    return Ends()
-
-
-@pytest.fixture
-def bed(ends: Ends) -> Testbed:
-    return bed_of_hosts(ends, HOSTS)
-
-
-@pytest.fixture
 def chain(ends: Ends) -> Testbed:
     return bed_of_hosts(ends, CHAIN)
-
-
-@pytest.fixture
-def workers(bed: Testbed) -> Iterator[Workers]:
-    """Those of two hosts, started."""
-    with closing(workers_of(bed)) as workers:
-        workers.start()
-        yield workers
 
 
 def test_a_monitor_watches_each_worker_unless_nothing_is_sampled(bed: Testbed, ends: Ends) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import closing
 from unittest.mock import ANY, Mock
 
@@ -14,33 +13,14 @@ from pareto.remote.link.probe import Tolerance
 from pareto.remote.link.profile import Direction, Profile
 from pareto.sweep.bounds import Crossing
 from pareto.trial.workers import Workers
-from tests.unit.far_end import HOSTS
-from tests.unit.worker_ends import (
+from tests.unit.workers.ends import (
     CELL,
     LINK,
     NONE,
     Ends,
-    bed_of_hosts,
     shaper_of,
     workers_of,
 )
-
-
-@pytest.fixture
-def ends() -> Ends:
-    return Ends()
-
-
-@pytest.fixture
-def bed(ends: Ends) -> Testbed:
-    return bed_of_hosts(ends, HOSTS)
-
-
-@pytest.fixture
-def workers(bed: Testbed) -> Iterator[Workers]:
-    with closing(workers_of(bed)) as workers:
-        workers.start()
-        yield workers
 
 
 def test_the_link_beneath_is_measured_with_nothing_on_it(bed: Testbed, workers: Workers, ends: Ends) -> None:
