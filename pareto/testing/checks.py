@@ -217,16 +217,23 @@ def dies(pair: Pair) -> None:
 def stalls(pair: Pair) -> None:
     count = 4 << 20
     pair.serve(numbered(0, count))
-    thread = threading.Thread(target=pair.client.send, args=(1, numbered(1, count)), daemon=True)
+    tensors, began = numbered(1, count), threading.Event()
+
+    def send() -> None:
+        began.set()
+        pair.client.send(1, tensors)
+
+    thread = threading.Thread(target=send, daemon=True)
     for stopped_s in (0.3, *[0.01] * 20):
         os.kill(pair.pid, signal.SIGSTOP)
         if not thread.ident:
             thread.start()
+            began.wait()
         time.sleep(stopped_s)
         os.kill(pair.pid, signal.SIGCONT)
         time.sleep(0.001)
     thread.join()
-    same(pair.reply(1).tensors, numbered(1, count), "16 MB to a host that stalls")
+    same(pair.reply(1).tensors, tensors, "16 MB to a host that stalls")
 
 
 @must("memory does not grow with the requests")

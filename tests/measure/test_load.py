@@ -123,8 +123,8 @@ SLOWED = {
         f"resident.stage, payload)\n        time.sleep({SLOW_S})\n",
     ),
     "outside": (
-        *("pareto/remote/backends/pipeline.py", "request.answer(outputs, (own_s,), 0.0)"),
-        f"__import__('time').sleep({SLOW_S}) or request.answer(outputs, (own_s,), 0.0)",
+        *("pareto/remote/backends/pipeline.py", "work.answer(number, outputs, (own_s,), 0.0)"),
+        f"__import__('time').sleep({SLOW_S}) or work.answer(number, outputs, (own_s,), 0.0)",
     ),
 }
 """By where a server gets slow: a file, and what is put there in place of what."""

@@ -7,7 +7,6 @@ a payload arrives while its predecessor is worked on.
 from __future__ import annotations
 
 import contextlib
-import functools
 import queue
 import socket
 import statistics
@@ -16,6 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
@@ -23,7 +23,7 @@ from pareto.protocol.errors import BackendError
 from pareto.remote.backends import handshake, wire
 from pareto.remote.backends.base import Client as AnyClient
 from pareto.remote.backends.base import Layout, Reply, Stage, Tensors
-from pareto.remote.backends.pipeline import Pipeline, Request, fault_text
+from pareto.remote.backends.pipeline import Pipeline, Work, fault_text
 
 TIMED = 16
 """Messages of a form whose serialization is timed: a thread's own clock is a call into the kernel, twice a message."""
@@ -41,17 +41,21 @@ class Serialization:
     def __init__(self) -> None:
         self._seconds: list[float] = []
         self._usual: float | None = None
+        self._form = wire.NOTHING
+        """The form of the last ones, which most have again."""
 
     def of(self, tensors: Tensors) -> tuple[wire.Form, list[memoryview], float]:
         """The form of these tensors, their bytes, and the seconds."""
+        began = time.thread_time() if self._usual is None else 0.0
+        views = self._form.views(tensors)
+        if views is None:
+            self._form, views = wire.form_of(tensors), wire.views(tensors)
         if self._usual is not None:
-            return wire.form_of(tensors), wire.views(tensors), self._usual
-        began = time.thread_time()
-        form, views = wire.form_of(tensors), wire.views(tensors)
+            return self._form, views, self._usual
         self._seconds.append(time.thread_time() - began)
         if len(self._seconds) == TIMED:
             self._usual = statistics.median(self._seconds)
-        return form, views, self._seconds[-1]
+        return self._form, views, self._seconds[-1]
 
 
 class Client:
@@ -187,7 +191,7 @@ class Conversation:
     def __init__(self, line: wire.AnyLine, server: Server) -> None:
         self._line = line
         self._server = server
-        self._served = _Served(None)
+        self._served = _Served(None, self)
         self._pipeline = Pipeline(server.name)
         self._saying = threading.Lock()
         self._failed = False
@@ -199,11 +203,12 @@ class Conversation:
         except EOFError:
             pass
         except Exception as error:  # also of a quick stage, or of memory: the edge must hear of it
-            self._fail(fault_text(error))
+            self.fail(fault_text(error))
         with contextlib.suppress(EOFError, OSError):
             self._line.drain()
         self._pipeline.close()
         self._line.close()
+        self._served = _Served(None, self)  # its buffers go at once, and not when garbage is collected
 
     def _hear(self) -> None:
         """Take the next message. EOFError at the end of the stream."""
@@ -215,7 +220,7 @@ class Conversation:
         # Another stage may be served since this end began to wait.
         served = awaited if self._server.served is awaited.given else self._now_served()
         if head is None:
-            awaited.give_back(buffer)
+            awaited.left(buffer)
             if served is awaited:
                 self._take_other(wire.header(self._line.head()))
             return
@@ -223,29 +228,20 @@ class Conversation:
             raise BackendError(ANOTHER)
         if served.like.form.varies:
             tensors = (tensors[0][: served.like.body(head).nbytes],)
-        number = wire.number(head)
-
-        def answer(result: Tensors, stages_s: tuple[float, ...], serialize_s: float) -> None:
-            form, body, own_s = served.serialization.of(result)
-            if form is not served.replies.form:
-                served.replies = wire.Likeness(wire.Kind.REPLY, form)
-            self._say(served.replies.told(number, stages_s, serialize_s + own_s), body)
-
-        left = functools.partial(awaited.give_back, buffer)
-        to = served.stage, served.onward, answer, self._fail, left
-        self._pipeline.put(Request(number, tensors, *to, reused=True))
+        # One that was made for another stage is not used again.
+        self._pipeline.put(served, wire.number(head), tensors, buffer if served is awaited else None)
 
     def _now_served(self) -> _Served:
         given = self._server.served
         if given is not self._served.given:
-            self._served = _Served(given)
+            self._served = _Served(given, self)
         return self._served
 
     def _take_other(self, header: wire.Header) -> None:
         """Take a message that is no request for the served stage: a warm-up is answered, all else is a BackendError."""
         if header.kind is wire.Kind.WARM:
             self._line.skip(header.body_bytes)
-            self._say(wire.message(wire.Kind.WARM, 0))
+            self.say(wire.message(wire.Kind.WARM, 0))
             return
         if header.kind is not wire.Kind.REQUEST:
             raise BackendError(f"a {header.kind.name} came in place of a request")
@@ -253,12 +249,12 @@ class Conversation:
             wire.check_size(header, self._served.like.form)
         raise BackendError(ANOTHER)
 
-    def _say(self, head: bytes, body: Sequence[memoryview] = ()) -> None:
+    def say(self, head: bytes, body: Sequence[memoryview] = ()) -> None:
         with self._saying:
             if not self._failed:
                 self._line.send(head, body)
 
-    def _fail(self, text: str) -> None:
+    def fail(self, text: str) -> None:
         with self._saying:
             if self._failed:
                 return
@@ -273,34 +269,46 @@ class Conversation:
 
 
 _Buffer = tuple[Tensors, list[memoryview]]
-"""Tensors, and their bytes."""
+"""Tensors to receive into, and their bytes."""
 
 
-class _Served:
-    """A stage, how requests for it and replies look, and buffers that go round between receiving and the pipeline."""
+class _Served(Work):
+    """A stage's work, how requests for it look, and buffers that go round between receiving and the pipeline."""
 
-    def __init__(self, given: tuple[Stage, AnyClient | None] | None) -> None:
-        self.given = given
+    reused = True
+
+    def __init__(self, given: tuple[Stage, AnyClient | None] | None, by: Conversation) -> None:
+        self.given, self._by = given, by
         self.like = wire.Likeness(wire.Kind.REQUEST, wire.NOTHING, b"")  # like no message
         if given is not None:
-            self.stage, self.onward = given
+            super().__init__(*given)
             self.like = _requests(self.stage)
-        self.replies = wire.Likeness(wire.Kind.REPLY, wire.NOTHING)
-        self.serialization = Serialization()
+        self._replies = wire.Likeness(wire.Kind.REPLY, wire.NOTHING)
+        self._serialization = Serialization()
         self._free: list[_Buffer] = []
         self._count: queue.SimpleQueue[None] = queue.SimpleQueue()
         for _ in range(BUFFERS):
             tensors = wire.empty(self.like.form)
-            self.give_back((tensors, wire.views(tensors)))
+            self.left((tensors, wire.views(tensors)))
 
     def take(self) -> _Buffer:
         """The buffer that was free last, as the processor's cache may still hold it; waits until one is."""
         self._count.get()
         return self._free.pop()
 
-    def give_back(self, buffer: _Buffer) -> None:
-        self._free.append(buffer)
-        self._count.put(None)
+    def left(self, memory: Any) -> None:
+        if memory is not None:
+            self._free.append(memory)
+            self._count.put(None)
+
+    def answer(self, number: int, result: Tensors, stages_s: tuple[float, ...], serialize_s: float) -> None:
+        form, body, own_s = self._serialization.of(result)
+        if form is not self._replies.form:
+            self._replies = wire.Likeness(wire.Kind.REPLY, form)
+        self._by.say(self._replies.told(number, stages_s, serialize_s + own_s), body)
+
+    def fail(self, text: str) -> None:
+        self._by.fail(text)
 
 
 def _requests(stage: Stage) -> wire.Likeness:

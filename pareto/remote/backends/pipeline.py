@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any
 
 import torch
 
@@ -24,22 +23,29 @@ SMALL_BYTES = 64 << 10
 QUICK_S = 1e-3
 """A stage up to this long is quick: at 1 Gbit/s 125 kB come meanwhile, about what a socket buffers from the start."""
 
-Answer = Callable[[Tensors, tuple[float, ...], float], None]
+
+class Work:
+    """The way of a payload: `stage`, then the hosts behind by `onward`, if there are any, then `answer`: the number of
+    its request, the result, the seconds of each stage from this one on, and those spent serialising. Or `fail`: what
+    went wrong. reused: whether the next payload comes into one's memory when that is free again."""
+
+    reused = False
+
+    def __init__(self, stage: Stage, onward: Client | None) -> None:
+        self.stage, self.onward = stage, onward
+
+    def answer(self, number: int, result: Tensors, stages_s: tuple[float, ...], serialize_s: float) -> None:
+        raise NotImplementedError
+
+    def fail(self, text: str) -> None:
+        raise NotImplementedError
+
+    def left(self, memory: Any) -> None:
+        """Called once for each payload, when its memory is free again. memory: as it came with the payload."""
 
 
-class Request(NamedTuple):
-    """A payload that has come, for `stage`, and with `onward` for the hosts behind. answer: given the result, the
-    seconds of each stage from this one on, and those spent serialising. fail: given what went wrong, in place of
-    `answer`. left: called once, when the payload's memory is free again. reused: the next one comes into it then."""
-
-    number: int
-    tensors: Tensors
-    stage: Stage
-    onward: Client | None
-    answer: Answer
-    fail: Callable[[str], None]
-    left: Callable[[], None]
-    reused: bool = False
+_Item = tuple[Work, int, Tensors, Any]
+"""A payload: its way, its request's number, its tensors and their memory."""
 
 
 class Pipeline:
@@ -56,9 +62,9 @@ class Pipeline:
         self._counting = threading.Lock()
         self._begun = 0
         """Requests that wait for the thread that computes, or are in it."""
-        self._came: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
-        self._computed: queue.SimpleQueue[tuple[Request, Tensors, float] | None] = queue.SimpleQueue()
-        self._away: queue.SimpleQueue[tuple[Request, Client, float, float] | None] = queue.SimpleQueue()
+        self._came: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
+        self._computed: queue.SimpleQueue[tuple[_Item, Tensors, float] | None] = queue.SimpleQueue()
+        self._away: queue.SimpleQueue[tuple[Work, Client, int, float, float] | None] = queue.SimpleQueue()
         self._threads = [
             threading.Thread(target=step, name=f"{name}-{step.__name__.strip('_')}", daemon=True)
             for step in (self._compute, self._leave, self._come_back)
@@ -66,18 +72,19 @@ class Pipeline:
         for thread in self._threads:
             thread.start()
 
-    def put(self, request: Request) -> None:
-        """Begin with a request. The receiver decides how many may wait: nothing is held back here."""
-        stays = request.stage is self._quick and not self._begun
+    def put(self, work: Work, number: int, tensors: Tensors, memory: Any = None) -> None:
+        """Begin with a payload. The receiver decides how many may wait: nothing is held back here. memory: where the
+        tensors lie, for `work.left`."""
+        stays = work.stage is self._quick and not self._begun
         if stays and self._working.acquire(blocking=False):
             try:
-                self._run(request)
+                self._run((work, number, tensors, memory))
             finally:
                 self._working.release()
             return
         with self._counting:
             self._begun += 1
-        self._came.put(request)
+        self._came.put((work, number, tensors, memory))
 
     @property
     def computes(self) -> bool:
@@ -93,56 +100,60 @@ class Pipeline:
             pass
 
     def _compute(self) -> None:
-        while (request := self._came.get()) is not None:
+        while (item := self._came.get()) is not None:
             with self._working:
-                self._run(request)
+                self._run(item)
             with self._counting:
                 self._begun -= 1
         self._computed.put(None)
 
-    def _run(self, request: Request) -> None:
+    def _run(self, item: _Item) -> None:
+        work, _, tensors, memory = item
+        stage = work.stage
         try:
-            outputs, own_s = request.stage.run(request.tensors)
+            outputs, own_s = stage.run(tensors)
         except Exception as error:  # the stage's own fault: the edge must hear of it, or it waits for ever
-            request.fail(fault_text(error))
-            request.left()
+            work.fail(fault_text(error))
+            work.left(memory)
             return
-        if request.stage is not self._known:  # its outputs are all of one size: none passes a greater one by
-            self._known, self._small = request.stage, nbytes(outputs) <= SMALL_BYTES
-        self._quick = request.stage if self._stays and own_s <= QUICK_S else None
+        if stage is not self._known:  # its outputs are all of one size: none passes a greater one by
+            self._known, self._small = stage, nbytes(outputs) <= SMALL_BYTES
+        self._quick = stage if self._stays and own_s <= QUICK_S else None
         if self._small:
-            self._pass_on(request, outputs, own_s)
+            self._pass_on(item, outputs, own_s)
         else:
-            self._computed.put((request, outputs, own_s))
+            self._computed.put((item, outputs, own_s))
 
     def _leave(self) -> None:
-        while (item := self._computed.get()) is not None:
-            self._pass_on(*item)
+        while (done := self._computed.get()) is not None:
+            self._pass_on(*done)
         self._away.put(None)
 
-    def _pass_on(self, request: Request, outputs: Tensors, own_s: float) -> None:
+    def _pass_on(self, item: _Item, outputs: Tensors, own_s: float) -> None:
+        work, number, tensors, memory = item
         try:
-            if request.onward is None:
-                request.answer(outputs, (own_s,), 0.0)
+            if work.onward is None:
+                work.answer(number, outputs, (own_s,), 0.0)
             else:
-                if request.reused and not request.onward.copies:
-                    outputs = _apart(outputs, request.tensors)
-                serialize_s = request.onward.send(request.number, outputs)
-                self._away.put((request, request.onward, own_s, serialize_s))
+                if work.reused and not work.onward.copies:
+                    outputs = _apart(outputs, tensors)
+                serialize_s = work.onward.send(number, outputs)
+                self._away.put((work, work.onward, number, own_s, serialize_s))
         except Exception as error:
-            request.fail(fault_text(error))
+            work.fail(fault_text(error))
         finally:
-            request.left()  # only now: an identity stage's output is its input
+            work.left(memory)  # only now: an identity stage's output is its input
 
     def _come_back(self) -> None:
-        while (item := self._away.get()) is not None:
-            request, onward, own_s, serialize_s = item
+        while (sent := self._away.get()) is not None:
+            work, onward, number, own_s, serialize_s = sent
             try:
                 reply = onward.receive()
-                check_order(reply, request.number)
-                request.answer(reply.tensors, (own_s, *reply.stages_s), serialize_s + reply.serialize_s)
+                check_order(reply, number)
+                stages_s = own_s, *reply.stages_s
+                work.answer(number, reply.tensors, stages_s, serialize_s + reply.serialize_s)
             except Exception as error:
-                request.fail(fault_text(error))
+                work.fail(fault_text(error))
 
 
 def _apart(outputs: Tensors, inputs: Tensors) -> Tensors:

@@ -27,7 +27,7 @@ from pareto.protocol.errors import BackendError
 from pareto.protocol.messages import JoinAgents
 from pareto.remote.backends.base import Client, Layout, Reply, Stage, Tensors, check_seconds
 from pareto.remote.backends.conversation import ANOTHER
-from pareto.remote.backends.pipeline import Pipeline, Request
+from pareto.remote.backends.pipeline import Pipeline, Work
 from pareto.remote.backends.registry import RPC_BASIC, RPC_CHANNELS, parse
 
 INIT_TIMEOUT_S = 60.0
@@ -183,16 +183,23 @@ def _run(fingerprint: bytes, number: int, tensors: Tensors) -> torch.futures.Fut
         answered.set_result(ANOTHER)
         return answered
 
-    def answer(result: Tensors, stages_s: tuple[float, ...], serialize_s: float) -> None:
-        answered.set_result((_alone(result), stages_s, serialize_s))
-
-    def fail(text: str) -> None:
-        if not answered.done():
-            answered.set_result(text)
-
-    # Its memory is not used again: nothing to do when it left.
-    _server.pipeline.put(Request(number, tensors, *served, answer, fail, left=lambda: None))
+    _server.pipeline.put(_Called(*served, answered), number, tensors)
     return answered
+
+
+class _Called(Work):
+    """The way of the payload of one call, whose memory is not used again."""
+
+    def __init__(self, stage: Stage, onward: Client | None, answered: torch.futures.Future[_Answer]) -> None:
+        super().__init__(stage, onward)
+        self._answered = answered
+
+    def answer(self, number: int, result: Tensors, stages_s: tuple[float, ...], serialize_s: float) -> None:
+        self._answered.set_result((_alone(result), stages_s, serialize_s))
+
+    def fail(self, text: str) -> None:
+        if not self._answered.done():
+            self._answered.set_result(text)
 
 
 def _alone(tensors: Tensors) -> Tensors:

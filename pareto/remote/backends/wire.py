@@ -48,7 +48,7 @@ WARM_BYTES = 1 << 18
 """Bytes of a part of a warm-up."""
 POLL_S = 0.2e-3
 _NUMBER, _SECONDS = slice(8, 16), slice(32, 96)
-_TOLD = struct.Struct(f"!Q8xB7x{MAX_STAGES}dd")
+_NUMBERED, _TOLD = struct.Struct("!8sQ"), struct.Struct(f"!8sQ8xB7x{MAX_STAGES}dd")
 _NOBODY = bytes(8)
 _NO_STAGE = (0.0,) * MAX_STAGES
 _CODES = {dtype: code for code, dtype in enumerate(DTYPES, start=1)}
@@ -79,6 +79,17 @@ class Form:
     descriptors: bytes
     nbytes: int
     varies: bool = False
+
+    def views(self, tensors: Tensors) -> list[memoryview] | None:
+        """The bytes of each tensor, as `bytes_of` has them; None for tensors of another form."""
+        if len(tensors) != len(self.specs):
+            return None
+        made = []
+        for tensor, (dtype, shape) in zip(tensors, self.specs):  # noqa: B905  (looked at above, in less time)
+            if tensor.dtype is not dtype or tensor.shape != shape:
+                return None
+            made.append(bytes_of(tensor))
+        return made
 
 
 def form(layout: Layout) -> Form:
@@ -145,29 +156,29 @@ class Likeness:
         head = message(kind, form.nbytes, len(form.specs), fingerprint=fingerprint)
         self.fingerprint, self.form, self.key = fingerprint, form, key(memoryview(head))
         self._at = _SECONDS.stop if kind is Kind.REPLY else _NUMBER.stop
-        self._before, self._behind = head[: _NUMBER.start] if fingerprint else b"none", head[self._at :]
+        self._before = head[: _NUMBER.start] if fingerprint else b"none"
         self._until = HEADER.size - (8 if form.varies else 0)
-        self._compared = self._behind[: self._until - self._at]
-        self._whole = self._behind + form.descriptors
+        self._compared = head[self._at : self._until]
+        self._whole = head[self._at :] + form.descriptors
         self.size = HEADER.size + len(form.descriptors)
         self.most = self.size + form.nbytes
         """Bytes of the whole message; where the form varies, the most."""
 
     def numbered(self, number: int) -> bytes:
         """A request's bytes up to its body."""
-        return self._before + number.to_bytes(8, "big") + self._behind + self.form.descriptors
+        return _NUMBERED.pack(self._before, number) + self._whole
 
     def told(self, number: int, stages_s: tuple[float, ...], serialize_s: float) -> bytes:
         """A reply's bytes up to its body. Raises BackendError for too many stages."""
         count = len(stages_s)
         if count > MAX_STAGES:
             raise BackendError(f"{count} later stages, at most {MAX_STAGES}")
-        told = _TOLD.pack(number, count, *stages_s, *_NO_STAGE[count:], serialize_s)
-        return self._before + told + self._behind + self.form.descriptors
+        seconds = *stages_s, *_NO_STAGE[count:], serialize_s
+        return _TOLD.pack(self._before, number, count, *seconds) + self._whole
 
-    def is_whole(self, top: memoryview) -> bool:
-        """Whether these are the bytes of such a message up to its body, of the greatest length."""
-        return top[self._at :] == self._whole and top[: _NUMBER.start] == self._before
+    def is_whole(self, data: bytearray, at: int) -> bool:
+        """Whether the bytes from there on are those of such a message up to its body, of the greatest length."""
+        return data.startswith(self._whole, at + self._at) and data.startswith(self._before, at)
 
     def has(self, head: memoryview) -> bool:
         """Whether this is the header of such a message."""
@@ -185,7 +196,8 @@ class Likeness:
 
 def number(head: memoryview) -> int:
     """The number that stands in a header."""
-    return int.from_bytes(head[_NUMBER], "big")
+    stands: int = _NUMBERED.unpack_from(head)[1]
+    return stands
 
 
 def key(head: memoryview) -> bytes:
@@ -195,7 +207,7 @@ def key(head: memoryview) -> bytes:
 
 def told(head: memoryview) -> tuple[int, tuple[float, ...], float]:
     """A reply's number, the seconds of later stages, and those of serializing. Raises BackendError."""
-    number, stages, *seconds = _TOLD.unpack_from(head, _NUMBER.start)
+    _, number, stages, *seconds = _TOLD.unpack_from(head)
     if stages > MAX_STAGES:
         raise BackendError(f"a message tells of {stages} later stages, at most {MAX_STAGES}")
     check_seconds(seconds)
@@ -289,14 +301,17 @@ class Line(AnyLine):
 
     def __init__(self, sock: AnySocket, *, polls: bool = False) -> None:
         self._sock, self._polls = sock, polls
-        self._ahead = memoryview(bytearray(AHEAD))
         self._begin = self._end = 0
-        """The bounds in `_ahead` of the bytes that came and were not taken yet."""
-        self._top = memoryview(bytearray(HEADER.size + MAX_TENSORS * DESCRIPTOR.size))
+        """The bounds in `_data` of the bytes that came and were not taken yet."""
+        self._make_room(AHEAD)
+        self._top = bytearray(HEADER.size + MAX_TENSORS * DESCRIPTOR.size)
+
+    def _make_room(self, nbytes: int) -> None:
+        self._data = bytearray(nbytes)
+        self._ahead = memoryview(self._data)
 
     def send(self, head: bytes, body: Sequence[memoryview] = ()) -> None:
-        total = len(head) + sum(map(len, body))
-        if total <= AHEAD:
+        if len(head) + sum(map(len, body)) <= AHEAD:
             self._sock.sendall(b"".join([head, *body]))
         else:
             send_all(self._sock, [memoryview(head), *body])
@@ -321,31 +336,32 @@ class Line(AnyLine):
                 return
 
     def message(self, like: Likeness, views: Sequence[memoryview]) -> memoryview | None:
-        if self._begin == self._end:
-            if len(self._ahead) > AHEAD:  # another message than awaited had come into it
-                self._ahead = memoryview(bytearray(AHEAD))
+        if (begin := self._begin) == self._end:
+            if len(self._data) > AHEAD:  # another message than awaited had come into it
+                self._make_room(AHEAD)
             if like.most > AHEAD and not like.form.varies:
                 return self._scattered(like, views)
-            self._begin, self._end = 0, self._sock.recv_into(self._ahead)
-        at = self._begin + like.size
-        top = self._ahead[self._begin : at]
-        if self._end - self._begin < like.most or not like.is_whole(top):
+            self._begin = begin = 0
+            self._end = self._sock.recv_into(self._ahead)
+        if self._end - begin < like.most or not like.is_whole(self._data, begin):
             return AnyLine.message(self, like, views)
+        at = begin + like.size
         for view in views:
             view[:] = self._ahead[at : at + len(view)]
             at += len(view)
         self._begin = at
-        return top
+        return self._ahead[begin:at]
 
     def _scattered(self, like: Likeness, views: Sequence[memoryview]) -> memoryview | None:
         """As `message`, where nothing is there yet: its body comes to where it belongs without a copy."""
-        parts = [self._top[: like.size], *views]
+        parts = [memoryview(self._top)[: like.size], *views]
         came = self._sock.recvmsg_into(parts)[0]
-        if came >= like.size and like.is_whole(parts[0]):
+        if came >= like.size and like.is_whole(self._top, 0):
             self._fill(within(parts, came, like.most))
             return parts[0]
         if came:
-            self._ahead, self._begin, self._end = memoryview(bytearray(max(came, AHEAD))), 0, came
+            self._make_room(max(came, AHEAD))
+            self._begin, self._end = 0, came
             self._ahead[:came] = b"".join(within(parts, 0, came))
         return AnyLine.message(self, like, views)
 

@@ -253,10 +253,10 @@ class Deaf(Whole):
 
 
 class Hurried(Plain):
-    """It gives a peer 0.2 s."""
+    """It gives a peer 0.05 s."""
 
     def give(self, parts: Sequence[memoryview]) -> None:
-        self.sock.settimeout(0.2)
+        self.sock.settimeout(0.05)
         super().give(parts)
 
 

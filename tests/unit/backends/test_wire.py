@@ -21,7 +21,7 @@ from pareto.protocol.errors import BackendError
 from pareto.remote.backends import registry, rpc, wire
 from pareto.remote.backends.base import BYTES, MAX_S, Layout, Reply, Tensors
 from pareto.remote.backends.conversation import Client
-from pareto.remote.backends.pipeline import QUICK_S, SMALL_BYTES, Pipeline, Request
+from pareto.remote.backends.pipeline import QUICK_S, SMALL_BYTES, Pipeline, Work
 from pareto.remote.backends.registry import MOST_CONNECTIONS, RPC_CHANNELS, BackendName
 from pareto.remote.backends.rpc import RpcClient
 from pareto.remote.backends.wire import AHEAD, Line
@@ -196,6 +196,21 @@ def pipeline_of(threads: int) -> Iterator[Pipeline]:
         yield made
 
 
+class Done(Work):
+    """The end of a payload: what `answer` is told, or the text of a fault, as the value of a future."""
+
+    def __init__(self, stage: Any, onward: Any = None, *, reused: bool = False) -> None:
+        super().__init__(stage, onward)
+        self.reused = reused
+        self.said: Future[Any] = Future()
+
+    def answer(self, *told: Any) -> None:
+        self.said.set_result(told)
+
+    def fail(self, text: str) -> None:
+        self.said.set_result(text)
+
+
 class Asked:
     """What is asked of a pipeline, and the answers as they came."""
 
@@ -203,19 +218,20 @@ class Asked:
         self.pipeline = pipeline
         self.order: list[int] = []
 
-    def request(self, number: int, stage: Stage) -> tuple[Request, Future[str]]:
-        done: Future[str] = Future()
+    def put(self, number: int, stage: Stage) -> Future[str]:
+        """The name of the thread that answers, in time."""
+        done, by = Done(stage), Future[str]()
 
         def answer(*_: object) -> None:
             self.order.append(number)
-            done.set_result(threading.current_thread().name)
+            by.set_result(threading.current_thread().name)
 
-        return Request(number, (), stage, None, answer, done.set_result, lambda: None), done
+        done.answer, done.fail = answer, by.set_result  # type: ignore[method-assign]
+        self.pipeline.put(done, number, ())
+        return by
 
     def answered_by(self, number: int, stage: Stage) -> str:
-        request, done = self.request(number, stage)
-        self.pipeline.put(request)
-        who = done.result(60)
+        who = self.put(number, stage).result(60)
         # The answer comes a moment before its thread is free.
         assert wait_until(lambda: not self.pipeline._begun)
         return who
@@ -245,14 +261,11 @@ def test_with_several_compute_threads_one_thread_computes() -> None:
 
 
 def test_seconds_are_told_in_the_order_of_the_chain(asked: Asked) -> None:
-    said: Future[Any] = Future()
     onward: Any = SimpleNamespace(
         copies=True, send=lambda *_: 0.5, receive=lambda: Reply(7, (), (0.2, 0.3), 0.25)
     )
-    asked.pipeline.put(
-        Request(7, (), Stage(0.1), onward, lambda *told: said.set_result(told), said.set_result, lambda: None)
-    )
-    assert said.result(60)[1:] == ((0.1, 0.2, 0.3), 0.75)
+    asked.pipeline.put(done := Done(Stage(0.1), onward), 7, ())
+    assert done.said.result(60) == (7, (), (0.1, 0.2, 0.3), 0.75)
 
 
 @pytest.mark.parametrize(
@@ -270,9 +283,7 @@ def test_what_is_passed_on_lies_apart_from_a_buffer_that_is_used_again(
     )
     came, idle = (torch.ones(3),), Stage(0.1)
     idle.run = lambda tensors: (tensors, 0.1)  # type: ignore[method-assign]
-    asked.pipeline.put(
-        Request(7, came, idle, onward, lambda *_: None, sent.set_result, lambda: None, reused=reused)
-    )
+    asked.pipeline.put(Done(idle, onward, reused=reused), 7, came)
     (went,) = sent.result(60)
     assert torch.equal(went, came[0])
     assert (went.data_ptr() != came[0].data_ptr()) is apart
@@ -315,12 +326,10 @@ def test_what_is_received_while_another_computes_waits_for_its_turn(asked: Asked
     stage.takes_s = 2 * QUICK_S
     asked.answered_by(1, stage)  # here, and slow: from now on in its thread
     stage.free.clear()
-    requests = [asked.request(number, stage) for number in (2, 3, 4)]
-    for request, _ in requests:
-        asked.pipeline.put(request)
+    answered = [asked.put(number, stage) for number in (2, 3, 4)]
     stage.takes_s = QUICK_S / 2
     stage.free.set()
-    assert [done.result(60) for _, done in requests] == ["test-compute"] * 3
+    assert [by.result(60) for by in answered] == ["test-compute"] * 3
     assert asked.order == [0, 1, 2, 3, 4]
 
 
@@ -329,11 +338,9 @@ def test_a_stage_never_runs_twice_at_once_whoever_brings_requests(asked: Asked) 
     stage = Stage(QUICK_S / 2)
     asked.answered_by(0, stage)
     stage.meet = threading.Barrier(2)
-    requests = [asked.request(number, stage) for number in range(1, 4)]
     with ThreadPoolExecutor(3) as pool:
-        list(pool.map(asked.pipeline.put, (request for request, _ in requests)))
-    for _, done in requests:
-        done.result(60)
+        for by in list(pool.map(lambda number: asked.put(number, stage), range(1, 4))):
+            by.result(60)
     assert sorted(asked.order) == list(range(4))
     assert not stage.met
 
