@@ -9,7 +9,11 @@ import pytest
 from pareto.partitions import registry
 from tests.integration.own_machine import left_behind, left_clean, processes
 from tests.integration.relay_net import Net, Relay, net_with_relay
+from tests.lab import Lab, open_lab
 from tests.program import end_started, wait_until
+
+PASSWORD = "raspberry"  # noqa: S105
+"""Of the users of `lab`."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -54,3 +58,23 @@ def net(link: tuple[Net, Relay]) -> Net:
 def relay(link: tuple[Net, Relay]) -> Relay:
     """The relay of `link`."""
     return link[1]
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """Hosts on which nothing is installed and nothing allowed; the driver's key is in, a password would do, too."""
+    with open_lab(tmp_path_factory.mktemp("lab")) as lab, pytest.MonkeyPatch.context() as patch:
+        for host in lab.hosts.values():
+            host.run(f"echo {host.user}:{PASSWORD} | chpasswd")
+            host.run("sed -i 's/^PasswordAuthentication no/PasswordAuthentication yes/' /etc/ssh/sshd_config")
+            host.change_host_key()  # starts sshd anew
+        lab.know_hosts()
+        patch.setenv("HOME", str(lab.home))
+        patch.delenv("SSH_AUTH_SOCK", raising=False)
+        yield lab
+
+
+@pytest.fixture
+def known(lab: Lab) -> None:
+    """The driver knows the hosts of `lab`, whatever the test before has made of that."""
+    lab.know_hosts()
