@@ -31,6 +31,7 @@ from pareto.remote.codecs.registry import parse_all
 from pareto.remote.link.probe import Reading
 from pareto.trial.workers import Workers
 from tests.unit.far_end import HOSTS, FakeShaper, FarEnd, StandIn, bed_of
+from tests.unit.refusals import refusal
 from tests.unit.simulated.worlds import MODEL, POINTS, sweep
 
 SLOW = Reading(0.002, 8e6, 8e6)
@@ -197,11 +198,11 @@ LACKING = {
 def test_what_did_not_cross_as_it_was_is_no_figure(reports: Any, count: str, snapshot: object) -> None:
     stream, taken = ends().stream("tcp", 4_000, 10, 4)
     assert (stream.cpu_s, taken.cpu_s) == (1e-3, 2e-3), "otherwise both ends report processor time"
-    with pytest.raises(TestbedError, match=count) as refused:
-        ends(**reports).stream("tcp", 4_000, 10, 4)
-    assert str(refused.value) == snapshot
-    with pytest.raises(TestbedError, match=count):
-        ends(**reports).stream("tcp", 4_000, 10, None, kept=True)
+    said = refusal(TestbedError, ends(**reports).stream, "tcp", 4_000, 10, 4)
+    assert said == snapshot
+    assert count in said and count in refusal(
+        TestbedError, ends(**reports).stream, "tcp", 4_000, 10, None, kept=True
+    )
 
 
 # What codecs take on the hosts: which are timed where, on which payloads, and what is kept of it

@@ -1,8 +1,10 @@
-"""What physics allows, also where the link varies; and how many requests there are, in flight and in a phase."""
+"""What physics allows, also where the link varies; what is foreseen of a cell; how many requests are in flight,
+and in a phase."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -10,8 +12,10 @@ from pareto.remote.link.probe import GOODPUT, STILL, Reading, Span
 from pareto.remote.link.profile import Bucket, Direction, Profile
 from pareto.remote.link.trace import Step, Trace
 from pareto.remote.worker import pace
-from pareto.sweep import bounds
+from pareto.sweep import bounds, foreseen
 from pareto.sweep.bounds import Crossing
+from pareto.sweep.cell import Cell
+from pareto.sweep.foreseen import ModelFacts
 
 
 def over(profile: Profile, payload_bytes: int, result_bytes: int, seen: Span = STILL) -> Crossing:
@@ -76,6 +80,42 @@ def test_a_crossing_as_probed_is_as_fast_as_the_fastest_reading() -> None:
     # A link of its own may be a quarter faster between its probes.
     own = replace(over(Profile("none", Direction(0.1, 8e6), Direction(0.1)), 1_000_000, 0), own=True)
     assert own.as_probed([Reading(0.2, 8e6 * GOODPUT, None)]).least_s == pytest.approx(0.75 * 0.2 + 1 / 1.25)
+
+
+# What crosses in a cell, and what a local testbed's cores leave of its throughput
+
+
+@pytest.mark.parametrize(
+    ("codec", "batch_size", "nbytes"),
+    [
+        ("none", 1, (400, 400)),
+        ("int8", 2, (800, pytest.approx(208))),
+        ("zstd:3", 1, (400, 400)),  # nothing is known of it
+    ],
+)
+def test_a_crossing_has_what_the_codec_sends(codec: str, batch_size: int, nbytes: tuple[float, Any]) -> None:
+    cell = Cell("m", (1,), "one", "tcp", "none", batch_size, codec)
+    points, shares = (("input", 100), ("one", 400), ("last", 0)), {"int8": (0.25, 0.26, 1.0)}
+    known = ModelFacts(points, 0.01, wire_shares=shares)
+    (crossing,) = foreseen.crossings(cell, known, [Profile("x")], ["link"])
+    assert (crossing.payload_bytes, crossing.sent_bytes) == nbytes
+
+
+def test_what_a_local_testbeds_cores_leave_of_a_throughput() -> None:
+    quick = ModelFacts((("input", 100_000), ("a", 1000), ("output", 0)), 0.004, splits=((1,), (2,)))
+    cut, whole = (Cell("m", (point,), "", "tcp", "x", 1) for point in (1, 2))
+    still, slow = Profile("x"), Profile("x", Direction(0.0, 1e5))
+    sends_s = foreseen.SENDING_S
+    assert foreseen.reach(whole, quick, [still], cores=2) == 1.0  # nothing is sent
+    assert foreseen.reach(cut, quick, [slow], cores=2) == 1.0  # the link is slower than all of it
+    assert foreseen.reach(cut, quick, [still], cores=2) == pytest.approx(0.002 / (0.002 + sends_s), rel=0.05)
+    # A quarter of a core: the edge's stage and its sending alike take four times as long.
+    slowed = foreseen.reach(cut, quick, [still], edge_cpu=0.25, cores=2)
+    assert slowed == pytest.approx(0.002 / (0.002 + sends_s), rel=0.05)
+    # One core for both hosts does the work of both, and the relay's.
+    carried_s = foreseen.RELAY_S_PER_BYTE * (1000 + quick.result_bytes)
+    shared = foreseen.reach(cut, quick, [still], cores=1)
+    assert shared == pytest.approx(0.002 / (0.004 + 2 * sends_s + carried_s))
 
 
 # How many requests there are

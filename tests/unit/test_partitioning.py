@@ -14,6 +14,7 @@ from pareto.partitions import model as partitioned
 from pareto.partitions.recipe import Cuts, Recipe
 from pareto.protocol.errors import UserError
 from pareto.sweep.checked_sweep import make_sweep
+from tests.unit.refusals import refusal
 
 NET = """
 import torch
@@ -190,10 +191,9 @@ def test_proofs_of_several_and_none_that_would_take_hours(tmp_path, net, monkeyp
 def test_a_place_that_cannot_be_written_to_is_one_line(net, tmp_path, snapshot):
     (tmp_path / "file").write_text("")
     for folder, document in ((tmp_path / "file", None), (tmp_path, tmp_path / "none" / "nowhere.md")):
-        with pytest.raises(UserError) as refused:
-            run({"model": f"{net}:Net"}, folder, document=document)
-        assert str(document or folder) in str(refused.value)
-        assert str(refused.value) == snapshot
+        said = refusal(UserError, run, {"model": f"{net}:Net"}, folder, document=document)
+        assert str(document or folder) in said
+        assert said == snapshot
 
 
 def test_the_input_may_be_what_sends_least():

@@ -180,9 +180,8 @@ def test_files_of_a_camera_beside_the_images_in_them(own, animals, tmp_path):
     assert shares[0] > 0 and set(shares[1:]) == {1.0}
     assert it.manifest["input"] == it.facts.input == "jpeg-decoded uint8"
     assert plain.manifest["input"] == "uint8" and plain.file_bytes == 0
-    with pytest.raises(UserError) as refused:
-        made(own, source="jpeg", dataset="folder", data_path=animals, input="auto")
-    assert str(refused.value).startswith(str(animals)) and "no JPEG" in str(refused.value)
+    said = refusal(UserError, made, own, source="jpeg", dataset="folder", data_path=animals, input="auto")
+    assert said.startswith(str(animals)) and "no JPEG" in said
 
 
 def test_cifar10_on_a_model_of_other_classes_has_no_labels_and_says_so(own, tmp_path, monkeypatch, snapshot):

@@ -19,6 +19,7 @@ from pareto.commands import run as measuring
 from tests import REPOSITORY
 from tests.program import command
 from tests.unit.example_run import trials, write
+from tests.unit.refusals import refusal
 from tests.unit.simulated.worlds import MODEL
 
 EXAMPLE = REPOSITORY / "results" / "example"
@@ -130,10 +131,7 @@ def test_each_kind_is_drawn_or_says_what_it_lacks(example: Run, kind: str) -> No
     ],
 )  # fmt: skip
 def test_bad_input_is_one_line(example: Run, call: Any, words: str) -> None:
-    with pytest.raises(pareto.UserError) as refused:
-        call(example)
-    assert words in str(refused.value)
-    assert "\n" not in str(refused.value)
+    assert words in refusal(pareto.UserError, call, example)
 
 
 def test_a_notebook_shows_the_answer_first_and_no_markup_of_others(example: Run, tmp_path: Path) -> None:

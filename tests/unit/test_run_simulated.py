@@ -17,7 +17,7 @@ from pareto.analysis import figures
 from pareto.analysis.runs import load
 from pareto.protocol.errors import UserError
 from tests import REPOSITORY
-from tests.program import command, measured, refused
+from tests.program import measured, refused, well
 from tests.unit.simulated.worlds import MODEL, POINTS
 
 EXAMPLE = REPOSITORY / "results" / "example"
@@ -62,8 +62,7 @@ def session(folder: Path) -> dict[str, Any]:
 
 
 def test_a_sweep_runs_without_a_machine_and_says_so_everywhere(tmp_path: Path, job: Words) -> None:
-    done = command(*job, "--testbed", "simulated", "--points", "0,3,7", "--only")
-    assert done.code == 0, done.err
+    done = well(*job, "--testbed", "simulated", "--points", "0,3,7", "--only")
     out, run, rows = done.out, only_run(tmp_path), read(tmp_path)
     assert Counter(row["status"] for row in rows) == {"ok": 3 * 2 * 3}
     manifest = json.loads((run / "manifest.json").read_text())
@@ -90,8 +89,7 @@ def test_a_sweep_runs_without_a_machine_and_says_so_everywhere(tmp_path: Path, j
 
 def test_phases_have_as_many_requests_as_asked_for(tmp_path: Path, job: Words) -> None:
     asked = "--testbed simulated --points 3 --only --backend tcp --requests 662"
-    done = command(*job, *asked.split())
-    assert done.code == 0, done.err
+    done = well(*job, *asked.split())
     (line,) = (line for line in done.out.splitlines() if line.startswith("phases "))
     assert "662 requests each: a trial tells p99 " in line
     rows, files = read(tmp_path), sorted((only_run(tmp_path) / "requests").iterdir())

@@ -35,6 +35,7 @@ from pareto.trial.faults import OTHER_PROGRAMS
 from pareto.trial.rows import link_row
 from pareto.trial.store import Row, Store
 from tests.unit.example_trial import SENSED, WINDOWS, report
+from tests.unit.refusals import refusal
 from tests.unit.stand_in_workers import CELL, LATEST, NONE, StandInWorkers
 
 TRIAL = Trial(CELL, 1, 0.4, 4.0, QUICK)
@@ -89,9 +90,7 @@ def run(
 
 def given_up(workers: StandInWorkers, store: Store) -> str:
     """Why a run of eight trials was."""
-    with pytest.raises(Aborted) as aborted:
-        run(workers, store, trials=8)
-    return str(aborted.value)
+    return refusal(Aborted, run, workers, store, trials=8)
 
 
 def column(store: Store, name: str) -> list[str]:

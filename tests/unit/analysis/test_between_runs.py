@@ -21,6 +21,7 @@ from pareto.analysis.statistics.significance import holm
 from pareto.protocol.errors import UserError
 from tests.unit.example_manifest import HOST, MANIFEST, MODEL, SESSION, SWEEP, changed
 from tests.unit.example_run import PAYLOAD_KIB, trials, with_energy, write
+from tests.unit.refusals import refusal
 
 Rows = list[dict[str, Any]]
 POINTS = len(PAYLOAD_KIB)
@@ -168,12 +169,8 @@ def test_runs_without_anything_in_common(tmp_path: Path, snapshot: SnapshotAsser
         "point": (a, [row | {"status": "failed"} for row in a]),
         "backend": (at(a, 3, 4), at(rpc, *range(3, POINTS))),
     }
-    refused = {}
-    for name, both in others.items():
-        with pytest.raises(UserError) as caught:
-            compared(tmp_path / name, *both)
-        refused[name] = str(caught.value)
-    assert refused == snapshot
+    each = others.items()
+    assert {name: refusal(UserError, compared, tmp_path / name, *both) for name, both in each} == snapshot
     found = compared(tmp_path / "edge", a, rpc)
     assert found.differences[["backend", "point"]].to_numpy().tolist() == [["none", str(POINTS - 1)]]
     assert (found.only_first, found.only_second) == (["backend tcp"], ["backend rpc"])

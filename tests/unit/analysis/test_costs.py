@@ -27,6 +27,7 @@ from pareto.remote.link.profile import Direction, Profile
 from tests.unit import example_chain
 from tests.unit.example_codecs import trials as codecs
 from tests.unit.example_run import PAYLOAD_KIB, loaded, trials, write
+from tests.unit.refusals import refusal
 
 A_S, B = {"tcp": 0.4e-3, "rpc": 1.0e-3}, {"tcp": 76e-9, "rpc": 75e-9}
 PROFILE = {"edge_to_server": {"rate_bps": 5e6, "delay_s": 0.2}, "server_to_edge": {}, "bucket": None}
@@ -289,8 +290,6 @@ def test_the_stages_of_a_chain(tmp_path: Path, snapshot: SnapshotAssertion) -> N
     assert medians["host"].tolist() == ["edge", "middle1", "server"], "of valid trials alone"
     assert medians["utilization"].tolist() == frame["utilization"].tolist()[:3]
     (run / "stages.csv").write_text("run,model\n")
-    with pytest.raises(UserError) as refused:
-        stages(run)
-    assert str(refused.value) == snapshot
+    assert refusal(UserError, stages, run) == snapshot
     (run / "stages.csv").unlink()
     assert stages(run).empty

@@ -9,6 +9,7 @@ import errno
 import fcntl
 import math
 import os
+import re
 import struct
 from dataclasses import replace
 from pathlib import Path
@@ -181,9 +182,9 @@ def test_what_somebody_chose_is_foreign(monkeypatch: pytest.MonkeyPatch, snapsho
     roots = [Node("mq", 0, qdisc.ROOT), *(Node(kind, 0x70610000, qdisc.ROOT) for kind in ("netem", "prio"))]
     assert {qdisc.foreign(root) for root in (None, *roots)} == {""}
     monkeypatch.setattr(qdisc, "index_of", lambda _: 1)
-    with pytest.raises(QdiscError, match=r"data0 .*fq") as refused:
-        qdisc.refuse_foreign(cast(TrafficControl, Rooted()), "data0")
-    assert str(refused.value) == snapshot
+    said = refusal(QdiscError, qdisc.refuse_foreign, cast(TrafficControl, Rooted()), "data0")
+    assert re.search("data0 .*fq", said)
+    assert said == snapshot
 
 
 def test_a_scope_in_words() -> None:

@@ -14,6 +14,7 @@ from pareto.remote.link.player import Rates, delay_at
 from pareto.remote.link.profile import Direction, Gilbert
 from pareto.remote.link.trace import MAX_STEPS, Step, Trace
 from tests.unit.gating import gating
+from tests.unit.refusals import refusal
 
 # 1 s at 8 kbit/s, an outage of 1 s, 2 s at 16 kbit/s: 40 kbit in 4 s.
 HOLE = Trace("hole", 4.0, (Step(0.0, 0.1, 8e3), Step(1.0, 0.2, 0.0), Step(2.0, 0.4, 16e3)))
@@ -136,9 +137,8 @@ def test_what_is_no_trace(snapshot: SnapshotAssertion) -> None:
         (1.0, (Step(0.0, 0.0, 0.0), Step(0.5, 0.1, 0.0)), "nothing"),
         (1.0, many, f"{MAX_STEPS + 1} steps"),
     ]:
-        with pytest.raises(ValueError, match=fault) as refused:
-            Trace("wrong", period_s, steps)
-        messages.append(str(refused.value))
+        messages.append(refusal(ValueError, Trace, "wrong", period_s, steps))
+        assert fault in messages[-1]
     assert messages == snapshot
 
 
