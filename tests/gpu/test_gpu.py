@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import csv
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +18,7 @@ from pareto.partitions.engines import registry as engines
 from pareto.partitions.stage import Stage
 from pareto.remote.worker import device
 from pareto.remote.worker.sensors import nvml
+from tests import rows_of
 from tests.less_than_root import needs_networks
 from tests.measure.conftest import printed
 from tests.program import LENIENT, command
@@ -64,7 +64,7 @@ def test_the_rows_of_a_server_with_a_gpu(
     )
     assert done.code == 0, done
     (file,) = tmp_path.glob("*/trials.csv")
-    rows = list(csv.DictReader(file.open()))
+    rows = rows_of(file)
     assert len(rows) == len(MODELS) * len(there)
     facts = gpu.gpu()
     assert facts is not None

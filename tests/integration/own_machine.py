@@ -67,14 +67,10 @@ def left_behind() -> set[str]:
     with IPRoute() as ip:
         names = [str(link.get_attr("IFLA_IFNAME")) for link in ip.get_links()]
     found |= {f"interface {name}" for name in names if name.startswith("pareto")}
-    for pattern in (
-        "run/pareto",
-        "run/pareto-link/*.json",
-        f"{_TEMPORARY[1:]}/pareto*",
-        "dev/shm/pareto*",
-        "sys/fs/cgroup/pareto*",
-        "sys/fs/cgroup/cpu/pareto*",
-    ):
+    patterns = (
+        "run/pareto run/pareto-link/*.json dev/shm/pareto* sys/fs/cgroup/pareto* sys/fs/cgroup/cpu/pareto*"
+    )
+    for pattern in (*patterns.split(), f"{_TEMPORARY[1:]}/pareto*"):
         found |= {f"file {path}" for path in Path("/").glob(pattern)}
     return found | {f"process {pid}" for pid, _ in processes()}
 

@@ -21,17 +21,13 @@ from pyarrow import parquet
 from pareto.analysis.schema import STANDS
 from pareto.analysis.statistics.significance import MEASURES
 from pareto.trial.store import REDONE
+from tests import rows_of
 from tests.integration import short
 from tests.integration.own_machine import left_behind
 from tests.less_than_root import needs_networks
 from tests.program import LENIENT, descendants, ended, python_programs, wait_until
 
 Rows = list[dict[str, str]]
-
-
-def read(path: Path) -> Rows:
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def only_run(out: Path) -> Path:
@@ -41,7 +37,7 @@ def only_run(out: Path) -> Path:
 
 def rows_in(out: Path) -> Rows:
     """So far."""
-    return [row for path in out.glob("*/trials.csv") for row in read(path)]
+    return [row for path in out.glob("*/trials.csv") for row in rows_of(path)]
 
 
 def sound(row: dict[str, str]) -> bool:
@@ -259,7 +255,7 @@ def test_each_cell_is_measured_once_a_round_is_proven_and_never_early(told: Told
     assert len({row["top1"] for row in told.rows if row["codec"] == "none" and row["engine"] == "eager"}) == 1
     trace = told.manifest["profiles"]["moving"]["edge_to_server"]["trace"]
     assert (trace["period_s"], trace["steps"]) == (60.0, 2)
-    probes = read(told.run / "link.csv")
+    probes = rows_of(told.run / "link.csv")
     for link, delay_s in DELAYS_S.items():
         rtts = [float(probe["rtt_s"]) for probe in probes if probe["link"] == link and probe["rtt_s"]]
         assert len(rtts) > len(told.rows)
@@ -288,7 +284,7 @@ def test_what_else_ran_and_what_tcp_did_is_told(told: Told) -> None:
 
 def test_each_host_tells_what_it_did(told: Told) -> None:
     stages: dict[tuple[tuple[str, ...], str], dict[str, dict[str, str]]] = defaultdict(dict)
-    for stage in read(told.run / "stages.csv"):
+    for stage in rows_of(told.run / "stages.csv"):
         stages[key(stage), stage["round"]][stage["host"]] = stage
     assert set(stages) == {(cell, number) for cell in CELLS for number in ROUNDS}
     of_whole = [hosts["edge"]["weights_bytes"] for (cell, _), hosts in stages.items() if cell[0] == WHOLE]
@@ -337,7 +333,7 @@ def test_the_manifest_has_each_session_and_what_was_in_force(told: Told) -> None
 
 
 def test_the_front_has_the_figures_that_can_be_trusted_and_is_made_again(told: Told) -> None:
-    front = read(told.run / "front.csv")
+    front = rows_of(told.run / "front.csv")
     for figure, column in MEASURES.items():
         stand = [row for row in told.rows if row["status"] in STANDS[figure]]
         wanted = {key(row) for row in stand if row["point"] == CUT}

@@ -5,7 +5,6 @@ Run by `./pareto.sh test --deep tests/measure/test_fleet.py`; TESTBEDS=1,2,8 cho
 
 from __future__ import annotations
 
-import csv
 import os
 import time
 from contextlib import suppress
@@ -21,6 +20,7 @@ from pareto.sweep import plan
 from pareto.sweep.checked_sweep import make_sweep
 from pareto.sweep.foreseen import ModelFacts
 from pareto.sweep.networks import networks_of
+from tests import rows_of
 from tests.measure.conftest import Printed
 from tests.program import pareto
 from tests.unit.simulated.worlds import MODEL
@@ -76,8 +76,7 @@ def test_rows_a_second_of_many_testbeds(printed: Printed, tmp_path: Path) -> Non
 
 def rows(out: Path) -> list[dict[str, str]]:
     for path in out.glob("*/trials.csv"):
-        with path.open(newline="") as file:
-            return list(csv.DictReader(file))
+        return rows_of(path)
     return []
 
 

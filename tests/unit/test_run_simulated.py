@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from matplotlib.text import Text
 from pareto.analysis import figures
 from pareto.analysis.runs import load
 from pareto.protocol.errors import UserError
-from tests import REPOSITORY
+from tests import REPOSITORY, rows_of
 from tests.program import measured, refused, well
 from tests.unit.simulated.worlds import MODEL, POINTS
 
@@ -52,8 +51,7 @@ def only_run(folder: Path) -> Path:
 
 
 def read(folder: Path, file: str = "trials.csv") -> Rows:
-    with (only_run(folder) / file).open(newline="") as table:
-        return list(csv.DictReader(table))
+    return rows_of(only_run(folder) / file)
 
 
 def session(folder: Path) -> dict[str, Any]:

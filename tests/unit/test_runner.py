@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -34,6 +33,7 @@ from pareto.trial.any_workers import AnyWorkers
 from pareto.trial.faults import OTHER_PROGRAMS
 from pareto.trial.rows import link_row
 from pareto.trial.store import Row, Store
+from tests import rows_of
 from tests.unit.example_trial import SENSED, WINDOWS, report
 from tests.unit.refusals import refusal
 from tests.unit.stand_in_workers import CELL, LATEST, NONE, StandInWorkers
@@ -117,8 +117,7 @@ def test_a_trials_samples_are_kept_from_its_beginning_on(store: Store, tmp_path:
 
 def test_what_each_host_did_is_kept_beside_the_trial(store: Store) -> None:
     run(StandInWorkers(report=report(**WINDOWS, throughput_busy_s=1.5, weights_bytes=7)), store, trials=2)
-    with (store.folder / "stages.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = rows_of(store.folder / "stages.csv")
     assert [" ".join((row["round"], row["position"], row["host"])) for row in rows] == [
         *("1 0 edge", "1 1 server", "2 0 edge", "2 1 server")
     ]
@@ -293,7 +292,7 @@ def test_a_link_that_keeps_its_profile_in_another_network_is_probed_anew(store: 
     networks = {"none+a": (NONE, Profile("a")), "none+b": (NONE, Profile("b"))}
     trials = [replace(TRIAL, cell=replace(CELL, cuts=(3, 7), netem=name)) for name in networks]
     runner(StandInWorkers(middles=("middle1",)), store, networks).run(Plan(tuple(trials), 1))
-    rows = list(csv.DictReader((store.folder / "link.csv").read_text().splitlines()))
+    rows = rows_of(store.folder / "link.csv")
     assert [row["when"] for row in rows if row["link"] == "edge-middle1"] == ["before", "after"] * 2
 
 

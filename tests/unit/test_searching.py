@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 import shutil
@@ -22,6 +21,7 @@ from pareto.analysis.fronts.cells import with_struck
 from pareto.analysis.runs.load import joined
 from pareto.driver import session
 from pareto.hosts.host import TestbedError
+from tests import rows_of
 from tests.program import command, measured, well
 from tests.unit.gating import gating
 from tests.unit.simulated.worlds import MODEL, POINTS
@@ -60,8 +60,7 @@ class Ran(NamedTuple):
         return " ".join(self.out.split())
 
     def read(self, name: str) -> Rows:
-        with (self.run / name).open(newline="") as file:
-            return list(csv.DictReader(file))
+        return rows_of(self.run / name)
 
     @property
     def trials(self) -> Rows:

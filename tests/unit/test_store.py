@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import os
 from dataclasses import replace
@@ -17,7 +16,7 @@ from pareto.analysis.runs import reading
 from pareto.analysis.schema import DEVICES, LINKS, REQUESTS, STAGES, TRIALS
 from pareto.sweep.cell import Cell
 from pareto.trial.store import Store, StoreError
-from tests import REPOSITORY
+from tests import REPOSITORY, rows_of
 from tests.unit.refusals import refusal
 
 CELL = Cell("mobilenet_v2", (7,), "features.6", "tcp", "none", 1)
@@ -147,8 +146,7 @@ def test_a_row_cut_short_by_a_crash_is_missing_not_half_there(store: Store) -> N
     again = reopened(store)
     assert again.done() == {(CELL, 1)}
     again.append_trial(trial(2))
-    with path.open(newline="") as file:
-        assert [row["round"] for row in csv.DictReader(file)] == ["1", "2"]
+    assert [row["round"] for row in rows_of(path)] == ["1", "2"]
 
 
 def test_resuming_does_trials_again_of_which_no_figure_counts(store: Store) -> None:
@@ -192,8 +190,7 @@ def stage(number: int, host: str, **fields: Any) -> dict[str, Any]:
 
 
 def hosts_of(store: Store) -> list[tuple[str, str]]:
-    with (store.folder / "stages.csv").open(newline="") as file:
-        return [(row["round"], row["host"]) for row in csv.DictReader(file)]
+    return [(row["round"], row["host"]) for row in rows_of(store.folder / "stages.csv")]
 
 
 def test_stages_without_their_trial_do_not_outlive_a_crash(store: Store) -> None:

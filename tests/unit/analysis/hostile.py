@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import parquet
 
-from tests import REPOSITORY
+from tests import REPOSITORY, rows_of
 
 ESC = "\x1b]0;owned\x07\x1b[2J\x9b31m"
 """What renames and clears a terminal."""
@@ -46,9 +46,11 @@ def run(folder: Path) -> Path:
     example = REPOSITORY / "results" / "example"
     (folder / "requests").mkdir(parents=True)
     for name in ("trials.csv", "stages.csv", "link.csv"):
-        with (example / name).open(newline="") as file:
-            rows = list(csv.DictReader(file))
-        kept = [row for row in rows if row["netem"] == "200ms-5mbit" and row.get("round", "1") in "12"]
+        kept = [
+            row
+            for row in rows_of(example / name)
+            if row["netem"] == "200ms-5mbit" and row.get("round", "1") in "12"
+        ]
         save(folder / name, kept[:72])
     for file in (example / "requests").glob("*-k07-tcp-200ms-5mbit-b1-r0[12].parquet"):
         shutil.copy(file, folder / "requests")
@@ -61,11 +63,6 @@ def save(path: Path, rows: list[dict[str, str]], newline: str = "\n") -> None:
         writer = csv.DictWriter(out, list(rows[0]), lineterminator=newline)
         writer.writeheader()
         writer.writerows(rows)
-
-
-def rows_of(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def cells(file: str, values: Mapping[str, str], folder: Path, *, every: bool = False) -> None:

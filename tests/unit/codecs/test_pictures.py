@@ -59,14 +59,8 @@ def test_noise_fits_into_the_bound_and_takes_more_in_a_higher_quality(name: str)
 
 
 def test_what_is_no_image_of_bytes_is_refused() -> None:
-    images: Layout = (("uint8", (1, 3, 4, 4)),)
-    for of in (
-        (("float32", (1, 3, 4, 4)),),
-        (("uint8", (1, 4, 4, 4)),),
-        (("uint8", (3, 4, 4)),),
-        images * 2,
-        (),
-    ):
+    wrong = (("float32", (1, 3, 4, 4)), ("uint8", (1, 4, 4, 4)), ("uint8", (3, 4, 4)))
+    for of in (*((each,) for each in wrong), (("uint8", (1, 3, 4, 4)),) * 2, ()):
         with pytest.raises(BackendError, match="images of bytes"):
             parse("jpeg").encoded(of)
 

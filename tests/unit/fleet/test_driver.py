@@ -201,9 +201,6 @@ def test_a_row_has_pythons_own_numbers() -> None:
     assert [type(value) for value in (*one["row"].values(), *one["links"][0].values())] == [int, str, float]
 
 
-pytest.importorskip("distributed")
-
-
 NAMED = ("tls_ca_file", "tls_cert", "tls_key")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import signal
@@ -21,6 +20,7 @@ pytest.importorskip("distributed")
 
 from pareto.__main__ import main
 from pareto.driver.fleet import cluster, driver
+from tests import rows_of
 from tests.certificates import certificates
 from tests.program import command, measured, refused, wait_until
 from tests.unit.forked import forked
@@ -77,8 +77,7 @@ def world(folder: Path, text: str = "") -> str:
 
 
 def read(run: Path, table: str = "trials") -> Rows:
-    with (run / f"{table}.csv").open(newline="") as file:
-        return list(csv.DictReader(file))
+    return rows_of(run / f"{table}.csv")
 
 
 def assert_each_once(rows: Rows, rounds: int) -> None:

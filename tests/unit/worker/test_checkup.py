@@ -105,9 +105,7 @@ def test_it_needs_no_package_and_says_itself_that_a_python_is_too_old() -> None:
     assert facts["listens"] is True
     for file in (
         "remote/worker/checkup.py",
-        "remote/worker/__init__.py",
-        "remote/__init__.py",
-        "__init__.py",
+        *(f"{at}__init__.py" for at in ("remote/worker/", "remote/", "")),
     ):
         ast.parse((REPOSITORY / "pareto" / file).read_text(), feature_version=(3, 7))
 
