@@ -20,7 +20,7 @@ from pareto.analysis.page.best_map import maps
 from pareto.analysis.prediction.network import Network
 from pareto.analysis.runs.load import load
 from tests.unit import simulated_network as world
-from tests.unit.analysis.test_best_map_figure import findings
+from tests.unit.analysis.test_best import findings
 from tests.unit.example_run import trials, write
 
 LOST = ["0", "2", "3"]

@@ -1,5 +1,6 @@
 """The measuring loops, over a real connection on loopback or by a clock of the test's own; and what a stage takes by
-itself, also while something else wants its core."""
+itself, also while something else wants its core. And the load phase: what arrives waits, is served in order, or is
+dropped; and it always ends."""
 
 from __future__ import annotations
 
@@ -15,9 +16,11 @@ import pytest
 import torch
 
 from pareto.protocol.errors import BackendError
+from pareto.protocol.trial_messages import Arrivals
 from pareto.remote.backends.base import NoLink, Reply, Tensors, layout
 from pareto.remote.backends.tcp import TcpClient, TcpServer
 from pareto.remote.worker import pace, phases, served
+from pareto.remote.worker.open_loop import offered
 from pareto.remote.worker.phases import Edge, Length, Phase, Sample
 from tests.unit.backends.builders import Works, opened, refusal
 
@@ -345,3 +348,40 @@ def test_windows_are_of_the_last_runs_and_only_of_as_many_as_there_were() -> Non
     assert runs.last(4, 3) == [(1, 1.5), (2, 2.5), (3, 3.5)]
     for requests, steady in ((0, 0), (4, 1), (6, 3), (3, 4)):
         assert not runs.last(requests, steady)
+
+
+def test_every_request_that_arrives_is_served_in_order_with_its_own_result(server: TcpServer) -> None:
+    at_s = [place / 200 for place in range(40)]
+    found = offered(Edge(connect(server), unchanged, INPUTS), Arrivals(at_s, 1000), depth=3)
+    samples = found.phase.samples
+    assert [sample.scheduled_s for sample in samples] == at_s
+    assert not found.dropped_s and len(found.late_s) == 40
+    assert all(late_s >= 0 for late_s in found.late_s)
+    assert all(sample.started_s >= at for sample, at in zip(samples, at_s, strict=True))
+    assert sorted(which for which, _ in found.phase.outputs) == [0, 1, 2, 3]
+    assert all(torch.equal(result, INPUTS[which][0] + 1) for which, (result, _) in found.phase.outputs)
+
+
+def test_what_finds_the_queue_full_is_dropped(server: TcpServer) -> None:
+    """All have arrived when the first is computed: the queue has room for two; a stall before it is one less served."""
+
+    def compute(tensors: Tensors) -> Tensors:
+        threading.Event().wait(0.3)
+        return tensors
+
+    at_s = [0.0, *(0.1 + place / 1000 for place in range(20))]
+    found = offered(Edge(connect(server), compute, INPUTS), Arrivals(at_s, 2), depth=1)
+    taken = [sample.scheduled_s for sample in found.phase.samples]
+    assert len(taken) in (2, 3) and taken + found.dropped_s == at_s and len(found.late_s) == 21
+
+
+@pytest.mark.parametrize("where", ["here", "there"])
+def test_a_fault_ends_it_though_more_would_arrive(server: TcpServer, where: str) -> None:
+    def fails(_: object) -> Tensors:
+        raise BackendError("no more")
+
+    client = connect(server, begins=fails) if where == "there" else connect(server)
+    with pytest.raises(BackendError):
+        edge = Edge(client, fails if where == "here" else unchanged, INPUTS)
+        offered(edge, Arrivals([0.0, 0.001, 0.002, 3600.0], 8), depth=2)
+    assert not [each for each in threading.enumerate() if each.name.endswith(("(_send)", "(_receive)"))]
