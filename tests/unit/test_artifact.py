@@ -124,9 +124,8 @@ def test_no_link_is_followed_and_nothing_is_left(tmp_path: Path, name: str) -> N
     link.parent.mkdir(parents=True, exist_ok=True)
     link.symlink_to(tmp_path / "secret")
     said, out = claims(tmp_path, TCP), tmp_path / "out"
-    assert "a link" in refused(
-        "artifact", str(tmp_path / "one"), "--claims", said, "--out", str(out / "paper")
-    )
+    one = str(tmp_path / "one")
+    assert "a link" in refused("artifact", one, "--claims", said, "--out", str(out / "paper"))
     assert [*out.glob("*"), *out.glob(".*")] == []
 
 
@@ -254,12 +253,10 @@ def test_claims_without_a_verdict_names_that_are_shared_and_a_folder_that_is_the
 ) -> None:
     one, other = run(tmp_path / "one"), run(tmp_path / "other" / "one")
     figure = {"says": "f", "where": "point == 4", "column": "latency_s", "value": 1}
-    none = claims(tmp_path, figures=[figure])
-    assert "claims nothing" in refused(
-        "artifact", str(one), "--claims", none, "--out", str(tmp_path / "paper")
-    )
-    said = ("--claims", claims(tmp_path, TCP))
     out = ("--out", str(tmp_path / "paper"))
+    none = claims(tmp_path, figures=[figure])
+    assert "claims nothing" in refused("artifact", str(one), "--claims", none, *out)
+    said = ("--claims", claims(tmp_path, TCP))
     assert "names of their own" in refused("artifact", str(one), str(other), *said, *out)
     (tmp_path / "paper").mkdir()
     assert "is there" in refused("artifact", str(one), *said, *out)

@@ -88,9 +88,8 @@ def test_what_is_written_replaces_what_was_there(tmp_path: Path) -> None:
     script = digits.script()
     model, codec = script.MODEL.build(), torch.nn.Linear(1, 1)
     for image in (7, 8):
-        script.save(
-            tmp_path, model, codec, torch.full((1, 3, 2, 2), image, dtype=torch.uint8), torch.tensor([image])
-        )
+        pixels = torch.full((1, 3, 2, 2), image, dtype=torch.uint8)
+        script.save(tmp_path, model, codec, pixels, torch.tensor([image]))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bottleneck.pth", "images", "weights.pth"]
     (left,) = (tmp_path / "images").rglob("*.png")
     assert left.parent.name == "8"

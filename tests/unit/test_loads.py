@@ -161,20 +161,16 @@ def test_few_queues_that_keep_up_are_said_not_to_and_most_that_do_not_are() -> N
 
     def unstable(rate: float) -> int:
         chance = load.Load("", rate, by_chance=True)
-        return sum(
-            stability(*arrived(offered(chance.arrivals(450, 0.0, seed)))) == "unstable" for seed in range(100)
-        )
+        phases = (offered(chance.arrivals(450, 0.0, seed)) for seed in range(100))
+        return sum(stability(*arrived(phase)) == "unstable" for phase in phases)
 
     assert unstable(45) <= 2 and unstable(60) >= 90
 
 
 def test_completions_are_counted_in_the_last_half() -> None:
-    assert completed_share(*arrived(offered([place / 10 for place in range(100)]))) == pytest.approx(
-        1.0, abs=0.03
-    )
-    assert completed_share(*arrived(offered([place / 100 for place in range(1000)], 8))) == pytest.approx(
-        0.5, abs=0.03
-    )
+    full = offered([place / 10 for place in range(100)])
+    half = offered([place / 100 for place in range(1000)], 8)
+    assert [completed_share(*arrived(each)) for each in (full, half)] == pytest.approx([1.0, 0.5], abs=0.03)
 
 
 def test_requests_that_are_alike_are_worth_fewer() -> None:

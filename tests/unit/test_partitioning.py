@@ -222,9 +222,7 @@ def test_the_figure_has_every_point(name, cuts):
     figure = partitions_figure(points, input_bytes, "The caption.")
     FigureCanvasAgg(figure).draw()
     above, below = figure.axes
-    lines = {
-        line.get_label(): np.asarray(line.get_ydata(), dtype=float) for line in (*above.lines, *below.lines)
-    }
+    lines = {line.get_label(): np.asarray(line.get_ydata(), float) for line in (*above.lines, *below.lines)}
     assert (1024 * lines["payload"])[:-1].tolist() == points["payload_bytes"].tolist()[:-1]
     assert lines["input"][0] == input_bytes / 1024
     for name, label in (("edge_flops", "FLOPs"), ("edge_parameters", "parameters")):

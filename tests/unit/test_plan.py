@@ -190,9 +190,7 @@ def test_warm_up_proves_each_cell_and_costs_a_slow_link_nothing_more(
     wanted = sweep(model="a", netem=netem, backend="tcp", trials=1)
     (trial,) = (trial for trial in make(wanted).trials if trial.cell.cuts == (0,))
     assert trial.warmup_requests(proven) == requests
-    assert replace(trial, latency_s=0.15).warmup_requests(proven) == 1, (
-        "the first is the one that takes longer"
-    )
+    assert replace(trial, latency_s=0.15).warmup_requests(proven) == 1, "the first takes longer"
     assert trial.warmup_requests(proven, compute_s=0.21) == (not proven)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import io
 import json
@@ -18,6 +17,7 @@ from pareto.analysis.backend_cost import BackendCost
 from pareto.analysis.model_profile import CodecTimes, ModelProfile
 from pareto.commands import unit_times
 from pareto.hosts.inventory import SIMULATED
+from tests import rows_of
 from tests.program import command, refused, well
 from tests.unit.analysis.test_model_profile import profile
 from tests.unit.simulated.worlds import MODEL, POINTS
@@ -136,10 +136,9 @@ def test_a_profile_as_json_has_what_its_files_have(tmp_path: Path) -> None:
     (folder,) = (tmp_path / "profiles").iterdir()
     assert told["folder"] == str(folder)
     assert told["graph_digest"] == json.loads((folder / "profile.json").read_text())["graph_digest"]
-    units = list(csv.DictReader((folder / "profile.csv").open()))
-    assert [(row["host"], row["unit"]) for row in told["units"]] == [
-        (row["host"], int(row["unit"])) for row in units
-    ]
+    units = rows_of(folder / "profile.csv")
+    named = [(row["host"], int(row["unit"])) for row in units]
+    assert [(row["host"], row["unit"]) for row in told["units"]] == named
     assert told["units"][1]["median_s"] == pytest.approx(float(units[1]["median_s"]))
     assert {row["backend"] for row in told["backends"]} == {"tcp", "rpc"}
     assert any("the sum of the units" in line for line in told["notes"])

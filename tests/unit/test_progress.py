@@ -155,9 +155,8 @@ def test_where_hosts_share_the_machine_it_is_drawn_only_when_the_driver_is_awake
             assert f"trial {number + 1}: " in text_of(out)
             new = set(threading.enumerate()) - others
             assert not [it for it in new if type(it).__name__ == "_RefreshThread"]
-            progress.sampled(
-                {"edge": {**dict.fromkeys(FIELDS), "cpu_percent": 42.0}}, Progress("throughput", 3)
-            )
+            sample = {**dict.fromkeys(FIELDS), "cpu_percent": 42.0}
+            progress.sampled({"edge": sample}, Progress("throughput", 3))
             drawn = text_of(out)[drawn_before:]
             assert "edge 42% CPU" in drawn
             assert re.search(r"trial \d: \d+ s of about .*; throughput, 3 requests done; m", drawn)

@@ -114,9 +114,7 @@ def test_a_figure_draws_the_latency_over_what_arrives(tmp_path: Path) -> None:
     (data,) = (run / "figures").glob("load-*.csv")
     rows, trials = pd.read_csv(data), pd.read_csv(run / "trials.csv")
     assert set(rows["point"]) == {0, 7} and len(rows) <= len(trials)
-    drawn = rows.merge(
-        trials, left_on=["point", "offered_ips"], right_on=["point", "offered_ips"], suffixes=("", "_2")
-    )
+    drawn = rows.merge(trials, on=["point", "offered_ips"], suffixes=("", "_2"))
     assert drawn["latency_s"].tolist() == drawn["load_latency_p95_s"].tolist() and len(drawn) == len(rows)
     front = command("report", str(run), "--objectives", "latency,sustained-rate", "--figures", "none")
     assert front.code == 0 and "front of latency, sustained-rate" in " ".join(front.out.split())

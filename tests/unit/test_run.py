@@ -144,9 +144,7 @@ TORCH = {name: version(name).partition("+")[0] for name in ("torch", "torchvisio
 
 def test_versions_that_differ_are_told_with_the_drivers(snapshot: SnapshotAssertion) -> None:
     builds = {name: f"{found}+cu126" for name, found in TORCH.items()}
-    assert said(start.print_versions, {"edge": TORCH, "server": builds}) == [], (
-        "the same are not worth a word"
-    )
+    assert said(start.print_versions, {"edge": TORCH, "server": builds}) == [], "alike, not a word"
     (line,) = said(start.print_versions, {"edge": TORCH, "server": {**TORCH, "torch": "1.9.1+cu102"}})
     edge, server, driver = line.split(", ")
     assert TORCH["torch"] in edge

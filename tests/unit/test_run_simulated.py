@@ -96,9 +96,8 @@ def test_phases_have_as_many_requests_as_asked_for(tmp_path: Path, job: Words) -
         made, depth = Counter(pd.read_parquet(file)["phase"]), int(row["in_flight"])
         assert made["latency"] == int(row["latency_requests"]) == 662
         assert made["throughput"] == int(row["throughput_requests"])
-        assert (
-            662 + depth < made["throughput"] <= 662 + 2 * depth + 1
-        )  # whole bursts, and those that fill the steps
+        # Whole bursts, and those that fill the steps.
+        assert 662 + depth < made["throughput"] <= 662 + 2 * depth + 1
 
 
 def test_what_a_cut_has_to_beat_is_measured_too(tmp_path: Path, job: Words) -> None:

@@ -24,9 +24,8 @@ def made(results: Path, name: str, when: str, slower: float = 1.0, rounds: int =
     for row in rows:
         row["latency_s"] *= slower
     manifest: dict[str, Any] = {"created_at": when} if when else {}
-    return write(
-        results / name, rows, **manifest, sweep={"models": ["mobilenetv2"], "netems": ["200ms-5mbit"]}
-    )
+    sweep = {"models": ["mobilenetv2"], "netems": ["200ms-5mbit"]}
+    return write(results / name, rows, **manifest, sweep=sweep)
 
 
 @pytest.fixture

@@ -95,9 +95,7 @@ def test_profiles_are_learnt_once_and_without_them_a_search_knows_the_links_alon
     search.learn({}, are_all=True)
     (contest,) = search._searches.values()
     known = contest.prospects
-    assert (search.lacks_profiles, known.moves, set(known.tiers)) == (False, False, {0}), (
-        "all in the first round"
-    )
+    assert (search.lacks_profiles, known.moves, set(known.tiers)) == (False, False, {0}), "all at first"
     assert np.isfinite(known.expected).all() and np.isfinite(known.bound[:2]).all()
     assert known.fronts is not None and known.fronts.tolist() == [[True]] * 3, "one front"
     # Where no model is ever profiled, too.

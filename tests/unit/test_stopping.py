@@ -22,9 +22,8 @@ from pareto.sweep.plan import Plan
 from pareto.sweep.sweep import Sweep
 
 NETEMS = ("none", "20ms-20mbit")
-MODELS = {
-    "m": ModelFacts((("input", 600_000), ("mid", 100_000), ("output", 0)), 0.03, splits=((0,), (1,), (2,)))
-}
+POINTS = (("input", 600_000), ("mid", 100_000), ("output", 0))
+MODELS = {"m": ModelFacts(POINTS, 0.03, splits=((0,), (1,), (2,)))}
 NETWORKS = {name: (profile_files.load(name),) for name in NETEMS}
 A, B = (("m", name, 1, "none", "eager", "auto", 0, "tuned", "none") for name in NETEMS)
 CELLS = 3 * 2

@@ -331,10 +331,8 @@ def test_sqlite_has_every_table_and_replaces_the_file(found: Findings, tmp_path:
     with closing(sqlite3.connect(exported(found, path))) as connection:
         names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
         assert names == set(tables(found)) >= {"trials", "front", "runs", "columns"}
-        counted = connection.execute(
-            "SELECT reason, latency_s FROM trials WHERE status = 'invalid'"
-        ).fetchall()
-        assert counted == [(REASON, None)], "not measured is no 0"
+        counted = connection.execute("SELECT reason, latency_s FROM trials WHERE status = 'invalid'")
+        assert list(counted) == [(REASON, None)], "not measured is no 0"
         front = pd.read_sql("SELECT * FROM front WHERE on_front", connection)
     assert set(front["point"]) == set(found.front.loc[found.front["on_front"], "point"])
 

@@ -73,9 +73,7 @@ def test_many_samples_at_once_are_as_one_by_one() -> None:
     assert [interval(list(row)) for row in many] == list(zip(low, high, strict=True))
     assert interval(many[0][::-1]) == interval(many[0])
     assert interval([2.5] * 6) == interval([2.5] * 1000) == (2.5, 2.5)
-    assert [interval([1.0] * count) for count in range(6)] == [None] * 6, (
-        "not even all of them hold it with 95 %"
-    )
+    assert [interval([1.0] * count) for count in range(6)] == [None] * 6, "not even all hold it with 95 %"
     assert 1 - 2 / 2 ** (samples.LEAST_VALUES - 1) < 0.95 < 1 - 2 / 2**samples.LEAST_VALUES
 
 

@@ -265,9 +265,8 @@ def test_an_address_is_changed_and_nothing_else(tmp_path: Path, snapshot: Snapsh
     keys = "    role: edge\n    port: 41 # of the day\n    data_address: 10.0.0.2\n    ssh: ann@10.0.0.2\n"
     path = write(tmp_path, f"hosts:\n  pi:\n{keys}")
     (host,) = inventory.load(path).hosts
-    changed = replace(
-        host, port=42, ssh="bob@10.0.0.2", host_key="ssh-ed25519 AAAA+/b=", key=Path("/keys/its own")
-    )
+    other = {"host_key": "ssh-ed25519 AAAA+/b=", "key": Path("/keys/its own")}
+    changed = replace(host, port=42, ssh="bob@10.0.0.2", **other)
     inventory.change(path, changed)
     assert inventory.load(path).hosts == (changed,)
     assert "port: 42 # of the day\n" in path.read_text()

@@ -173,9 +173,7 @@ def test_many_files_go_over_in_one_go_and_only_those_that_lack(folder: Path, tmp
     assert max(sent) < len(DATA) / 2, "who watches sees it grow"
     assert shipping.lacking(ThisMachine(), str(folder), [*asked, "new"]) == {"new"}
     lying = Mock(run=Mock(return_value=Outcome(0, "one\n/etc/passwd\n", "")))
-    assert shipping.lacking(lying, str(folder), ["one", "two"]) == {"one"}, (
-        "a host names what it was asked for"
-    )
+    assert shipping.lacking(lying, str(folder), ["one", "two"]) == {"one"}, "and nothing else"
 
 
 def test_what_a_disk_has_no_room_for_or_shrinks_meanwhile_is_not_taken(folder: Path) -> None:
