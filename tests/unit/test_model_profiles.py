@@ -141,8 +141,8 @@ def measure(
             show, before = workers.shown.append, len(workers.requests)
             kept = model_profiles.on_testbed(*on, fresh=fresh, spares_s=spares_s, show=show)
         is_new = len(workers.requests) > before
-        said = " ".join(capsys.readouterr().out.split())
-        return Kept(*kept[registry.canonical(wanted.models[0])], is_new), said
+        made = Kept(*kept[registry.canonical(wanted.models[0])], is_new)
+        return made, " ".join(capsys.readouterr().out.split())
 
     return run
 
