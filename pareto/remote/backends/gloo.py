@@ -164,8 +164,11 @@ class GlooLine(PartLine):
             self.put_back(head)
             return None
         (tag,) = _TAG.unpack(self._top[TOP:])
-        if not asked or (tag < OF_FORMS and tag != self._tags_in[like.key]):
-            if tag < OF_FORMS and not like.form.varies:
+        comes_in_place = tag < OF_FORMS and not like.form.varies
+        if comes_in_place and not self._in_place(like.form.nbytes):
+            raise BackendError("a message comes under another tag than both ends know")
+        if not asked or (comes_in_place and tag != self._tags_in[like.key]):
+            if comes_in_place:
                 self._in_vain.append(self._asked.pop(like.key))
                 self._tags_in[like.key] = tag
             form = like.body(head)

@@ -12,7 +12,7 @@ import torch
 
 from pareto.protocol.constants import MOST_IN_FLIGHT
 from pareto.remote.backends import gloo, wire
-from tests.unit.backends.builders import connected
+from tests.unit.backends.builders import connected, refusal
 
 LARGE = gloo.SMALL_BYTES + 1
 HELD = 255
@@ -85,3 +85,12 @@ def test_what_was_asked_for_and_did_not_come_is_written_only_where_its_memory_st
         before = like
     assert len(held) == 5
     assert all(set(each.tolist()) == {HELD} for each in held)
+
+
+def test_a_far_end_that_says_in_place_what_was_asked_for_ahead_is_refused_in_words(ends: Ends) -> None:
+    near, far = ends
+    near._is_short, far._is_short = True, False
+    like = request(LARGE)
+    given(near, like, 1)
+    said = refusal(far.message, like, wire.views(wire.empty(like.form)))
+    assert said == "a message comes under another tag than both ends know"
