@@ -20,8 +20,8 @@ class ByRole:
     what: ClassVar[str] = ""
     usual: ClassVar[str] = ""
     """The choice for a host that is not named."""
-    names: ClassVar[Mapping[str, str]] = {}
-    """The choices that there are, with what each is in words."""
+    names: ClassVar[Mapping[str, object]] = {}
+    """The choices that there are, with what each is; as text, in words."""
     example: ClassVar[str] = ""
 
     @classmethod

@@ -38,7 +38,7 @@ _TESTBED = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _OPTION = re.compile(r"[^\s-]\S*")
 PORT = re.compile(r"^[^:]*:\d*$|\]:\d*$")
 """A port after a host's name, which `ssh` takes for a part of the name."""
-METER = Kind("meter", "Plug")
+METER = Kind("meter", "Plug", "pareto.meters")
 _SEVERAL = "testbeds"
 """The key of a file of several testbeds."""
 
@@ -47,9 +47,13 @@ def _rule(holds: Callable[[str], object], wanted: str) -> AfterValidator:
     """A validator of a field's text. holds: is true of a right one, or else raises ValueError. wanted: in words."""
 
     def check(text: str, info: ValidationInfo) -> str:
-        with contextlib.suppress(ValueError):
+        try:
             if holds(text):
                 return text
+        except UserError:
+            raise
+        except ValueError:
+            pass
         raise ValueError(f"{info.field_name} {text!r}: {wanted}")
 
     return AfterValidator(check)
@@ -87,7 +91,9 @@ class HostEntry:
     pip_index: str = ""
     next_address: Annotated[str, _rule(IPv4Address, "an IPv4 address on the link to the next host")] = ""
     next_interface: str = ""
-    meter: Annotated[str, _rule(METER.own, "a file and a class in it, as in shelly.py:Plug")] = ""
+    meter: Annotated[
+        str, _rule(METER.own, "a file and a class in it, as in shelly.py:Plug, or a package's")
+    ] = ""
 
     @property
     def is_this_machine(self) -> bool:
@@ -206,12 +212,7 @@ def load(path: Path) -> Inventory:
         keys, place = testbeds[name], (_SEVERAL, name)
     else:
         keys = file.read(_Testbed, f"hosts: and under it a host for each role ({EDGE}, {SERVER})")
-    hosts = tuple(
-        replace(host, meter=str(source.parent.absolute() / Path(host.meter).expanduser()))
-        if host.meter
-        else host
-        for host in keys.hosts.values()
-    )
+    hosts = tuple(replace(host, meter=METER.typed(host.meter, source.parent)) for host in keys.hosts.values())
     for index, host in enumerate(hosts):
         with file.blaming(*place, "hosts", host.name):
             if (meter := METER.own(host.meter)) and not Path(meter.file).is_file():

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from pareto.partitions.engines import registry
-from pareto.partitions.engines.base import Builder, Calibrator, Ranges
+from pareto.partitions.engines.base import Builder, Calibrator, Ranges, refusing
 from pareto.partitions.engines.base import Built as BuiltStage
 from pareto.partitions.engines.registry import EAGER, EXACT, Engine
 from pareto.partitions.entry import Placing
@@ -290,7 +290,8 @@ class _Stages:
         if isinstance(builder, Calibrator):
             ranges = builder.calibrated(stage, self._calibrating(start), key)
             self.ranges[engine, start, end] = ranges
-        return BuiltStage(stage, builder.build(stage, example, key, ranges))
+        with refusing(engine):
+            return BuiltStage(stage, builder.build(stage, example, key, ranges))
 
     def _calibrating(self, start: int) -> Sequence[Tensors]:
         """The calibrating inputs' tensors at a point, from those known at the point asked for before."""

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from PIL import Image
 
 from pareto.partitions import user_file
-from pareto.protocol.errors import UserError, blaming, one_line
+from pareto.protocol.errors import UserError, one_line
 from pareto.sweep import dataset_names
 
 MOST_CLASSES = 1_000_000
@@ -174,10 +174,10 @@ class _Own:
 
     def __init__(self, name: str, path: Path | None) -> None:
         """Raises UserError."""
-        kind, own = dataset_names.OWN, dataset_names.OWN.own(name)
-        self._file = Path(own.file) if own else None
-        self._shown = name if own else f"data set {name}"
-        maker = partial(user_file.maker, own, kind.what) if own else kind.offered()[name].load
+        own = dataset_names.OWN.own(name)
+        assert own is not None, name  # noqa: S101
+        self._own, self._shown = own, f"data set {name}" if own.offered else name
+        maker = partial(user_file.maker, own, dataset_names.OWN.what)
         made = self._calling(lambda: maker()(path), f"({str(path)!r})" if path else "(None)")
         if not (hasattr(made, "__len__") and hasattr(made, "__getitem__")):
             raise UserError(
@@ -234,8 +234,7 @@ class _Own:
 
     def _calling(self, call: Callable[[], _T], what: str) -> _T:
         """The result of somebody's code. what: is called, for messages. Raises UserError, whatever the code raises."""
-        name = self._shown.rpartition(":")[2] if self._file else self._shown
-        with blaming(self._file, f"{name}{what} fails", (UserError,)):
+        with self._own.guarded(what, passing=(UserError,)):
             return call()
 
 

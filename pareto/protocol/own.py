@@ -1,5 +1,5 @@
-"""The door for a user's own code: a class or function in a Python file, `path/to/file.py:Name`, or what an installed
-package offers by an entry point. A further kind is one more `Kind`."""
+"""The door for a user's own code: a class or function in a Python file, `path/to/file.py:Name`, or in the file of an
+installed package, which offers it under a name by an entry point. A further kind is one more `Kind`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -21,13 +22,21 @@ from pareto.protocol.errors import UserError, blaming
 @dataclass(frozen=True)
 class Own:
     """A class or function in a Python file. name: in rows. typed: the file as messages name it: on a host it is called
-    by its digest. behind: what followed the name."""
+    by its digest. behind: what followed the name. offered: the name under which a package offers it. package: in which
+    its relative imports are looked for."""
 
     name: str
     file: str
     attribute: str
     typed: str
     behind: str = field(default="", compare=False)
+    offered: str = ""
+    package: str = ""
+
+    @property
+    def text(self) -> str:
+        """The text that a user writes for it, with an absolute path."""
+        return self.offered or f"{self.file}:{self.attribute}"
 
     def guarded(
         self, what: str, kind: type[Exception] = UserError, passing: tuple[type[Exception], ...] = ()
@@ -37,7 +46,7 @@ class Own:
 
     def maker(self, what: str) -> Callable[..., Any]:
         """The class or function in the file, which this runs. what: it makes, for messages. Raises UserError."""
-        module = module_of(Path(self.file), what, self.typed)
+        module = module_of(Path(self.file), what, self.typed, self.package)
         made: Callable[..., Any] | None = getattr(module, self.attribute, None)
         if not callable(made):
             callables = {key: value for key, value in vars(module).items() if callable(value)}
@@ -59,31 +68,45 @@ class Own:
 
 class Kind(NamedTuple):
     """A kind of a user's own code. what: it is, for messages. example: of a name. group: of the entry points by which
-    packages offer some. behind: the pattern of what may follow a name. alone: whether a file needs no name."""
+    packages offer some. behind: the pattern of what may follow a name. alone: whether a file needs no name. taken: the
+    names of what is built in."""
 
     what: str
     example: str
     group: str = ""
     behind: str = ""
     alone: bool = False
+    taken: frozenset[str] = frozenset()
 
-    def own(self, text: str) -> Own | None:
-        """The file and what in it a text names; None for other texts. Raises UserError for somebody's home that is not
-        known."""
+    def own(self, text: str, folder: Path = Path()) -> Own | None:
+        """The file and what in it a text names; None for other texts. folder: where relative paths begin. Raises
+        UserError for somebody's home that is not known, and for what a package offers and has no file of."""
         match = re.fullmatch(rf"(.+?\.py)(?::(\w*))?({self.behind})", text)
         if match is None or not (self.alone or (match[2] or "").isidentifier()):
-            return None
+            return self._installed(text)
         try:
-            file = str(Path(match[1]).expanduser().absolute())
+            file = str((folder / Path(match[1]).expanduser()).absolute())
         except RuntimeError as error:
             raise UserError(str(error)) from None
         attribute = match[2] or ""
         return Own(in_rows(file, attribute), file, attribute, file, match[3])
 
-    def typed(self, text: str) -> str:
+    def _installed(self, text: str) -> Own | None:
+        match = re.fullmatch(rf"([\w-]+)({self.behind})", text) if self.group else None
+        if match is None or match[1] in self.taken or (point := self.offered().get(match[1])) is None:
+            return None
+        its = f"the {self.what} {point.name}, which a package offers as {point.value},"
+        with blaming(None, f"{its} cannot be found"):
+            spec, attribute = find_spec(point.module), point.attr or ""
+        file = (spec and spec.origin) or ""
+        if not (spec and file.endswith(".py") and Path(file).is_file()):
+            raise UserError(f"{its} lies in no Python file that can be read")
+        return Own(point.name, file, attribute, file, match[2], point.name, spec.parent or "")
+
+    def typed(self, text: str, folder: Path = Path()) -> str:
         """A text as a run keeps it, which may go on from another folder: with an absolute path. Raises UserError."""
-        made = self.own(text)
-        return f"{made.file}:{made.attribute}{made.behind}" if made else text
+        made = self.own(text, folder)
+        return made.text + made.behind if made else text
 
     def check_named(self, text: str) -> None:
         """Raises UserError for a file alone."""
@@ -96,16 +119,21 @@ class Kind(NamedTuple):
         """The entry points of packages, by name."""
         return {point.name: point for point in entry_points(group=self.group)}
 
+    @property
+    def others(self) -> list[str]:
+        """The names that packages offer beside what is built in."""
+        return sorted(self.offered().keys() - self.taken)
 
-def module_of(file: Path, what: str, shown: str = "") -> ModuleType:
+
+def module_of(file: Path, what: str, shown: str = "", package: str = "") -> ModuleType:
     """The module of a user's file; the same text runs once. No bytecode is left beside the file. what: it has, for
-    messages. shown: the file as they name it. Raises UserError."""
+    messages. shown: the file as they name it. package: that it is of. Raises UserError."""
     text = _text(file, f"{what} ")
     name = f"_pareto_own_{hashlib.sha256(bytes(file) + text).hexdigest()}"
     if name in sys.modules:
         return sys.modules[name]
     module = ModuleType(name)
-    module.__file__ = str(file)
+    module.__file__, module.__package__ = str(file), package
     sys.modules[name] = module  # dataclasses and pickle look for the module of a class there
     try:
         with blaming(file, shown=shown):

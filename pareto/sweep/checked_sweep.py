@@ -227,7 +227,7 @@ def _of_own_backends(sweep: Sweep) -> Iterator[str]:
     by_name: dict[str, str] = {}
     for each in sweep.own_backends:
         if not Path(each.file).is_file():
-            yield f"--backend {each.file}:{each.attribute}: there is no file {each.file}"
+            yield f"--backend {each.text}: there is no file {each.file}"
         if by_name.setdefault(each.name, each.file) != each.file:
             yield f"{each.file} and {by_name[each.name]} both have a backend {each.name}: rename one file"
         if sweep.simulated:
@@ -275,7 +275,10 @@ def _of_engines(sweep: Sweep) -> Iterator[str]:
                 "results cannot be known: leave it out"
             )
     for name in (name for engine in engines for name in engine.of_all):
-        if engine_registry.ENGINES[name].differs and (lacks := engine_registry.missing(name)):
+        kind = engine_registry.ENGINES[name]
+        if kind.fault:
+            yield f"--engine {name}: {kind.fault}"
+        if kind.differs and (lacks := engine_registry.missing(name)):
             yield f"--engine {name}: what it does to the results is worked out here first: {lacks}"
     yield from _of_roles(sweep, "engine", engines)
 

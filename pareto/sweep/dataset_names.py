@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from pareto.protocol.own import Kind
 
 SYNTHETIC, CIFAR10, FOLDER = "synthetic", "cifar10", "folder"
 BUILT_IN = (SYNTHETIC, CIFAR10, FOLDER)
 IN_PATH = (CIFAR10, FOLDER)
 """Those that are read from --data-path."""
-OWN = Kind("data set", "make", "pareto.datasets")
+OWN = Kind("data set", "make", "pareto.datasets", taken=frozenset(BUILT_IN))
 
 
 def shown(name: str) -> str:
     """A data set's name as results have it: without a file's folder."""
     made = OWN.own(name)
-    return f"{Path(made.file).stem}.{made.attribute}" if made else name
+    return made.name if made else name
 
 
 def runs_code(name: str) -> bool:
@@ -26,9 +24,8 @@ def runs_code(name: str) -> bool:
 
 def checked(name: str) -> str:
     """The name, that of a user's file by an absolute path. Raises ValueError."""
-    offered = OWN.offered()
-    if OWN.own(name) or name in BUILT_IN or name in offered:
+    if name in BUILT_IN or OWN.own(name):
         return OWN.typed(name)
     OWN.check_named(name)
-    there_are = ", ".join((*BUILT_IN, *sorted({*offered} - {*BUILT_IN})))
+    there_are = ", ".join((*BUILT_IN, *OWN.others))
     raise ValueError(f"there are {there_are}, and your own: path/to/file.py:{OWN.example}")

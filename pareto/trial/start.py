@@ -86,7 +86,9 @@ def check_engines(texts: Sequence[str], hosts: Mapping[str, Mapping[str, Any]]) 
     """Raises UserError for an engine that a host cannot use. hosts: their facts, by role."""
     for role, facts in hosts.items():
         for name in sorted({engines.parse(text).of(role) for text in texts}):
-            if lacks := facts.get("without_engines", {}).get(name):
+            is_known = name in (engines.EAGER, *facts.get("engines", [name]))
+            unknown = "" if is_known else "install the package there that offers it here"
+            if lacks := facts.get("without_engines", {}).get(name, unknown):
                 raise UserError(f"--engine: the {role} has no {name}: {lacks}")
 
 

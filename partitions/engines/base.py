@@ -79,7 +79,7 @@ class Built(Stage):
 
 
 @contextmanager
-def refusing(what: str) -> Iterator[None]:
+def refusing(what: str, fails: str = "does not take the stage") -> Iterator[None]:
     """A context in which any error becomes an EngineError: those of compilers and runtimes have no common type."""
     try:
         yield
@@ -91,7 +91,7 @@ def refusing(what: str) -> Iterator[None]:
             cause = cause.__cause__
         words = re.sub(r"\x1b\[[0-9;]*m", "", str(cause)).strip().partition("\n")[0]  # without colours
         said = words[:MOST_LETTERS] or type(cause).__name__
-        raise EngineError(f"{what} does not take the stage: {said}") from error
+        raise EngineError(f"{what} {fails}: {said}") from error
 
 
 def one_example(example: Payload) -> tuple[Tensor, ...]:

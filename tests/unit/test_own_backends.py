@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
+import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,22 +12,19 @@ import pytest
 from pareto.analysis import naming
 from pareto.driver import manifest
 from pareto.protocol.errors import BackendError, UserError
-from pareto.protocol.own import Kind, Own
+from pareto.protocol.own import Own
 from pareto.remote.backends import base, registry
 from pareto.sweep.checked_sweep import check_sweep, make_sweep
 from pareto.testing.checks import CHECKS
 from pareto.testing.ends import verdict
-from tests import REPOSITORY
 from tests.unit.backends.builders import refusal
+from tests.unit.offered import example, installed
 
 
 @pytest.fixture
 def mine(tmp_path: Path) -> Path:
-    """The example of docs/extend.md, as a user would copy it."""
-    page = (REPOSITORY / "docs/extend.md").read_text()
-    (code,) = re.findall(r"(?m)^    # mine\.py\n((?:    .*\n|\n)+)", page)
     file = tmp_path / "mine.py"
-    file.write_text(re.sub(r"(?m)^    ", "", code))
+    file.write_text(example("mine.py"))
     return file
 
 
@@ -107,30 +103,24 @@ def test_a_host_makes_it_once_however_often_it_connects(mine: Path) -> None:
     assert base.backend(own.name) is made
 
 
-@pytest.fixture
-def package(mine: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """An installed package with the example, offered as `quick`."""
-    site = mine.parent / "site"
-    facts = site / "quick-1.0.dist-info"
-    facts.mkdir(parents=True)
-    (site / "quick_transport.py").write_text(mine.read_text())
-    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: quick\nVersion: 1.0\n")
-    (facts / "entry_points.txt").write_text("[pareto.backends]\nquick = quick_transport:Transport\n")
-    monkeypatch.syspath_prepend(str(site))
-    Kind.offered.cache_clear()
-    yield
-    Kind.offered.cache_clear()
-    sys.modules.pop("quick_transport", None)
-
-
-def test_an_installed_package_offers_one_by_its_name(package: None) -> None:
-    assert registry.parse("quick:a") == registry.BackendName("quick", label="a")
+def test_what_a_package_offers_travels_to_hosts_that_lack_it(tmp_path: Path) -> None:
+    with installed(tmp_path, {"quick.py": example("mine.py")}, backends="quick = quick:Transport"):
+        assert "gloo, quick" in refusal(registry.parse, "slow", by=ValueError)
+        sweep = make_sweep({"model": "alexnet", "backend": "quick,quick:b"})
+        assert sweep.backends == sweep.backend_names == ("quick", "quick:b")
+        (own,) = sweep.own_backends
+        made = manifest.new_manifest(sweep, {}, {})
+        assert manifest.elsewhere(sweep, ["backend"]) == {"backend": "quick,quick:b"}
+    assert made["own_backends"] == {"quick": own.digest()}
+    refusal(registry.parse, "quick", by=ValueError)
+    base.load_own([own.shipped(lambda file, name: shutil.copyfile(file, tmp_path / name))])
+    assert registry.parse("quick:b").transport == "quick"
     assert base.backend("quick").serve("127.0.0.1", "a token").port
-    assert "quick" in refusal(registry.parse, "slow", by=ValueError)
+    registry.TOLD.clear()
 
 
-def test_a_host_without_the_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "this host has no backend quack: install" in refusal(base.backend, "quack", by=BackendError)
+def test_a_host_says_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "no backend quack" in refusal(base.backend, "quack", by=BackendError)
     monkeypatch.setitem(sys.modules, "zmq", None)
     monkeypatch.delitem(sys.modules, "pareto.remote.backends.zmq", raising=False)
     assert "zmq needs the package pyzmq" in refusal(base.backend, "zmq", by=BackendError)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,12 @@ from pareto.models.datasets import open_named
 from pareto.models.feed import image, own_inputs
 from pareto.models.prepare import canonical, prepare
 from pareto.partitions.graph import Input
-from pareto.protocol import own
 from pareto.protocol.errors import UserError
 from pareto.remote.codecs.camera import Crop
 from pareto.sweep import dataset_names
 from pareto.sweep.checked_sweep import make_sweep
 from tests import REPOSITORY
+from tests.unit.offered import installed
 from tests.unit.refusals import refusal
 
 TEXT = """
@@ -112,17 +111,14 @@ def test_its_file_is_found_from_every_folder(tmp_path: Path, monkeypatch: pytest
             make_sweep({"model": "m", "dataset": given})
 
 
-def test_a_package_offers_one_by_an_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "their_package.py").write_text(Path(written(tmp_path).rpartition(":")[0]).read_text())
-    point = EntryPoint("theirs", "their_package:Numbers", "pareto.datasets")
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(
-        own.Kind, "offered", lambda kind: {"theirs": point} if kind.group == point.group else {}
-    )
-    assert make_sweep({"model": "m", "dataset": "theirs"}).dataset == "theirs"
-    assert len(open_named("theirs", None).samples) == 12
-    with pytest.raises(UserError, match="theirs"):
-        make_sweep({"model": "m", "dataset": "others"})
+def test_a_package_offers_one_by_an_entry_point(tmp_path: Path) -> None:
+    text = Path(written(tmp_path).rpartition(":")[0]).read_text()
+    with installed(tmp_path / "site", {"theirs.py": text}, datasets="theirs = theirs:Numbers"):
+        assert make_sweep({"model": "m", "dataset": "theirs"}).dataset == "theirs"
+        assert dataset_names.shown("theirs") == "theirs"
+        assert len(open_named("theirs", None).samples) == 12
+        with pytest.raises(UserError, match="theirs"):
+            make_sweep({"model": "m", "dataset": "others"})
 
 
 def test_an_image_is_one_of_pil_or_a_tensor_of_bytes_or_of_floats_from_0_to_1() -> None:

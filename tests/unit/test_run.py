@@ -183,6 +183,8 @@ def test_an_engine_that_a_host_lacks_is_named_with_the_host(snapshot: SnapshotAs
     start.check_engines(["eager", "server=onnx", "compile"], hosts)
     engines = ["eager", "edge=onnx+server=compile"]
     assert refusal(UserError, start.check_engines, engines, hosts) == snapshot
+    with pytest.raises(UserError, match="the server has no onnx: install the package there"):
+        start.check_engines(["onnx"], {"edge": {"engines": {"onnx": "1"}}, "server": {"engines": {}}})
 
 
 def test_a_host_without_room_ends_the_start_with_what_it_says() -> None:

@@ -22,7 +22,7 @@ from torch import Tensor
 from pareto.protocol.errors import BackendError, UserError
 from pareto.protocol.messages import MAX_S, JoinAgents, Keys
 from pareto.protocol.own import Own
-from pareto.remote.backends.registry import BACKENDS, OWN, parse
+from pareto.remote.backends.registry import BACKENDS, OWN, TOLD, parse
 from pareto.remote.backends.tls import Tls
 
 Tensors = tuple[Tensor, ...]
@@ -188,6 +188,7 @@ _own: dict[str, Backend] = {}
 def load_own(backends: Iterable[Own]) -> None:
     """Make a user's own backends, which have this name from now on. Raises UserError."""
     _own.update((each.name, _made(each)) for each in backends)
+    TOLD.update(_own)
 
 
 @functools.cache
@@ -214,9 +215,7 @@ def backend(name: str) -> Backend:
                 f"{name} needs the package {known.needs or error.name}, which this host lacks: install it"
             ) from None
     if name not in _own:
-        if (point := OWN.offered().get(name)) is None:
-            raise BackendError(f"this host has no backend {name}: install the package that offers it")
-        _own[name] = point.load()()
+        raise BackendError(f"this host was told of no backend {name}")
     return _own[name]
 
 

@@ -3,7 +3,7 @@
 A backend is called NAME[:VARIANT][:SEAL][:LABEL], as in `tcp`, `tcp:4`, `rpc:basic`, `tcp:4:tls:a`. A variant says how
 it carries tensors, a seal (`tls`) that it encrypts them. A label says nothing: `tcp:a` and `tcp:b` are the same, for
 seeing how far apart two measurements of one thing lie. A user's own is `path/to/file.py:Transport`, in rows
-`file.Transport`; an installed package offers others as entry points. This module needs no torch: a request is checked
+`file.Transport`; an installed package offers others by entry points. This module needs no torch: a request is checked
 with it.
 """
 
@@ -65,23 +65,24 @@ BACKENDS = {
     "gloo": Entry("pareto.remote.backends.gloo"),
 }
 """A new backend is a module and an entry here."""
-OWN = Kind("backend", "Transport", "pareto.backends", behind=r"(:\w+)?")
-_OFFERED = Entry("")
+OWN = Kind("backend", "Transport", "pareto.backends", behind=r"(:\w+)?", taken=frozenset(BACKENDS))
+TOLD: set[str] = set()
+"""The names of users' own that this process was told of: a package that offers one is not on each host."""
+_IS_OWN = Entry("")
 _LABEL = r"([A-Za-z_][A-Za-z0-9_]{0,15})?"
 _OWN_NAME = re.compile(r"[\w.-]+\.(?!py$)\w+")
 
 
 def is_known(text: str) -> bool:
     """Whether a backend is one of these, a package's, or in a file that the text names; an own one's name is not."""
-    name = text.partition(SEPARATOR)[0]
-    return name in BACKENDS or name in OWN.offered() or OWN.own(text) is not None
+    return text.partition(SEPARATOR)[0] in BACKENDS or OWN.own(text) is not None
 
 
 def entry(name: str) -> Entry | None:
     """The entry of a backend; None where there is none of this name."""
     if name in BACKENDS:
         return BACKENDS[name]
-    return _OFFERED if _OWN_NAME.fullmatch(name) or name in OWN.offered() else None
+    return _IS_OWN if _OWN_NAME.fullmatch(name) or name in TOLD or OWN.own(name) else None
 
 
 class BackendName(NamedTuple):
@@ -139,7 +140,7 @@ def parse(text: str) -> BackendName:
     OWN.check_named(text)
     there_is = ", ".join(
         ", ".join(filter(None, (name, each.words, f"{name}:{TLS}" if each.encrypts else "")))
-        for name, each in (BACKENDS | dict.fromkeys(sorted(OWN.offered()), _OFFERED)).items()
+        for name, each in (BACKENDS | dict.fromkeys(OWN.others, _IS_OWN)).items()
     )
     raise ValueError(
         f"{text!r} is no backend: there are {there_is}, and your own, path/to/file.py:Transport; a label of up to 16 "

@@ -77,8 +77,8 @@ FILE = "file"
 _ALL = (
     BITS | COMPRESSORS | PICTURES | {FILE: Entry("", "", "", FILE, True, "PIL", changes=frozenset({"uint8"}))}
 )
-OWN = Kind("codec", "Bottleneck", behind=r"(\+.*)?")
-_IS_OWN = Entry("", "", "", f"path/to/file.py:{OWN.example}", False)
+OWN = Kind("codec", "Bottleneck", "pareto.codecs", behind=r"(\+.*)?", taken=frozenset({NONE, *_ALL}))
+_IS_OWN = Entry("", "", "", "", False)
 """The entry of every user's own step."""
 
 
@@ -109,7 +109,7 @@ class Codec:
     def typed(self) -> str:
         """The codec as a user writes it: with the file of a step of the user's own."""
         own = self.own
-        return self.text.replace(own.name, f"{own.file}:{own.attribute}", 1) if own else self.text
+        return self.text.replace(own.name, own.text, 1) if own else self.text
 
     def bound(self, made: Mapping[int, Step]) -> Codec:
         """The codec with its user's own step, by point."""
@@ -262,12 +262,12 @@ def parse(text: str, own: Container[str] = ()) -> Codec:
         return replace(codec, back=parse_back(back))
     if text in (NONE, FILE):
         return Codec(text)
-    if step := OWN.own(text):
-        is_free = step.attribute not in (NONE, *_ALL)
-        return _joined(replace(step, name=step.attribute) if is_free else step, step.behind, text)
     name, joins, rest = text.partition(JOINS)
     if name in own:
         return _joined(Own(name, "", "", ""), joins + rest, text)
+    if step := OWN.own(text):
+        is_short = not step.offered and step.attribute not in OWN.taken
+        return _joined(replace(step, name=step.attribute) if is_short else step, step.behind, text)
     if re.fullmatch(r".+\.py:?", text):
         raise ValueError(
             f"{text!r} is a file: say which codec in it, as in {Path(text.rstrip(':')).name}:Bottleneck"
@@ -305,5 +305,5 @@ def _there_is(text: str) -> str:
     return (
         f"{text!r} is no codec: there are {NONE}; {bits}; {compressors}; one of each of these groups, as in int8+zstd;"
         f" for the images at point 0 {pictures}, and with --from jpeg {FILE}; and before any but a picture's a class of"
-        f" your own, {_IS_OWN.words}"
+        f" your own, {', '.join((f'path/to/file.py:{OWN.example}', *OWN.others))}"
     )

@@ -18,7 +18,7 @@ from torch import Tensor
 from pareto.partitions import model as partitioned
 from pareto.partitions import weights
 from pareto.partitions.engines import registry as engines
-from pareto.partitions.engines.base import Builder, EngineError, Ranges
+from pareto.partitions.engines.base import Builder, EngineError, Ranges, refusing
 from pareto.partitions.graph import TensorSpec
 from pareto.partitions.model import ResidentStage
 from pareto.partitions.recipe import Recipe
@@ -268,12 +268,11 @@ class Worker:
             return None
         _, resident = self._loaded()
         example = self._example(key[2])
-        started = time.perf_counter()
-        if is_new := engine not in self._builders:
-            self._builders[engine] = engines.builder(engine, torch.get_num_threads())
-        to = self._device.name
+        started, is_new, to = time.perf_counter(), engine not in self._builders, self._device.name
         try:
-            with refused_out_of_memory(), self._device.current():
+            if is_new:
+                self._builders[engine] = engines.builder(engine, torch.get_num_threads())
+            with refused_out_of_memory(), self._device.current(), refusing(engine):
                 on_device = tuple(each.to(to) for each in example)
                 resident.run_by(self._builders[engine].build(resident.stage, on_device, key, ranges))
         except EngineError as error:

@@ -7,6 +7,7 @@ import itertools
 import json
 import statistics
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from pareto.remote.link.probe import Question
 from pareto.remote.worker import device
 from pareto.remote.worker.worker import Worker, answers
 from tests.unit.backends.builders import refusal
+from tests.unit.offered import example, installed
 from tests.unit.worker.conftest import AT_EDGE, ENCRYPTED, LAST, MODEL, RECIPE, Chain, asked, now_s, run_trial
 
 needs_onnx = pytest.mark.skipif(bool(engines.missing("onnx")), reason="ONNX Runtime is not installed")
@@ -96,12 +98,31 @@ def test_what_a_host_lacks(
     assert "is no engine" in refusal(three.stage, 2, 6, engine="tensorrt", by=Refused)
 
 
-@needs_onnx
-def test_each_host_runs_its_stage_by_its_engine_unless_it_passes_on(three: Chain) -> None:
-    engine = "edge=onnx+server=onnx"
+@pytest.fixture
+def offered(tmp_path: Path) -> Iterator[None]:
+    """The engine of docs/extend.md, one that builds nothing, and one without a builder."""
+    more = "\nBAD, NONE = Kind('fusing:Bad', ''), Kind('fusing:none', '', 'gone')\nnone = lambda *_, short: 5"
+    more += "\nclass Bad(Builder):\n    def build(self, *_):\n        return 5"
+    points = "fused = fusing:ENGINE\nbad = fusing:BAD\nnone = fusing:NONE"
+    with installed(tmp_path, {"fusing.py": example("fusing.py") + more}, engines=points):
+        yield
+
+
+def test_an_engine_of_a_package_that_builds_nothing_says_so(three: Chain, offered: None) -> None:
+    assert engines.version("none") == "unknown"
+    for name, fault in {"bad": "bad does not take the stage: ", "none": "fails: it makes no Builder"}.items():
+        assert fault in refusal(three.stage, 0, 11, engine=name, by=Refused)
+
+
+@pytest.mark.parametrize("name", [pytest.param("onnx", marks=needs_onnx), "fused"])
+def test_each_host_runs_its_stage_by_its_engine_unless_it_passes_on(
+    three: Chain, offered: None, name: str
+) -> None:
+    engine = f"edge={name}+server={name}"
     assert [one.engine_s is not None for one in three.stage(0, 11, engine=engine)] == [False, False, True]
     report = three.trial(0, 11, engine=engine)
-    assert 0 < report.max_abs_error <= report.tolerance  # another order of sums
+    assert report.max_abs_error <= report.tolerance
+    assert name == "fused" or report.max_abs_error > 0  # another order of sums
     assert isinstance(three.server._model[1].stage, Built)  # type: ignore[index]
     eager = three.stage(0, 11)
     assert [one.engine_s for one in eager] == [None] * 3

@@ -15,6 +15,7 @@ from pareto.partitions.engines.registry import listed, parse
 from pareto.protocol.errors import UserError
 from pareto.sweep.checked_sweep import make_sweep
 from tests import REPOSITORY
+from tests.unit.offered import example, installed
 from tests.unit.refusals import refusal
 
 PYTHON = sys.executable
@@ -194,6 +195,33 @@ def test_what_a_gpu_lacks_for_an_engine(
     monkeypatch.setattr(registry.shutil, "which", lambda name: None)
     monkeypatch.setattr(registry, "CUDA_TOOLKIT", tmp_path / "none")
     assert registry.cuda_toolkit() is None
+
+
+def test_a_package_offers_an_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {"fusing.py": example("fusing.py")}
+    with installed(tmp_path, files, engines="fused = fusing:ENGINE\neager = fusing:ENGINE"):
+        assert make_sweep({"model": "m", "engine": "fused,edge=onnx+server=fused"}).engines[0] == "fused"
+        assert registry.ENGINES["eager"].builder == ""
+        assert "fused (PyTorch, batch norms within convolutions)" in refusal(ValueError, parse, "tensorrt")
+        assert [*registry.ENGINES][-1] == "fused" and len(registry.ENGINES) == 8
+        assert registry.missing_here("cpu")["fused"] == ""
+        assert registry.version("fused") == "1.5"
+        monkeypatch.setattr(registry, "find_spec", lambda name: None)
+        assert "lacks the package torch" in registry.missing("fused")
+
+
+@pytest.mark.parametrize(
+    ("point", "fault"),
+    [("bad:IT", "ZeroDivisionError"), ("sys:IT", "no attribute 'IT'"), ("sys:path", "no Kind of")],
+)
+def test_an_engine_that_cannot_be_loaded_is_one_line_where_it_is_named(
+    point: str, fault: str, tmp_path: Path
+) -> None:
+    with installed(tmp_path, {"bad.py": "1 / 0"}, engines=f"it = {point}"):
+        make_sweep({"model": "m", "engine": "onnx"})
+        said = refusal(UserError, make_sweep, {"model": "m", "engine": "edge=it", "testbed": "simulated"})
+        assert said.startswith(f"--engine it: a package offers it as {point}: ") and fault in said
+        assert fault in registry.missing_here("cpu")["it"]
 
 
 def test_a_name_is_checked_without_torch_or_an_engine() -> None:
