@@ -16,16 +16,16 @@ from pathlib import Path
 from tests import REPOSITORY
 
 LAYERS = {
-    "pareto.protocol": 1_519,
+    "pareto.protocol": 1_547,
     "pareto.basics": 702,
-    "pareto.partitions": 5_096,
-    "pareto.remote": 11_672,
-    "pareto.hosts": 6_005,
+    "pareto.partitions": 5_146,
+    "pareto.remote": 11_674,
+    "pareto.hosts": 6_006,
     "pareto.analysis.schema": 291,
     "pareto.sweep": 2_593,
     "pareto.analysis": 14_614,
     "pareto.models": 1_353,
-    "pareto.trial": 2_599,
+    "pareto.trial": 2_601,
     "pareto.testing": 456,
     "pareto.predict": 1_524,
     "pareto.simulated": 808,
