@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import queue
 import socket
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -101,6 +103,47 @@ def test_the_stage_can_change_on_a_living_connection(server: Listening) -> None:
     for value in (1.0, 2.0, 3.0, 4.0):
         ours.send(0, (torch.full((4,), value),))
     assert [float(ours.receive().tensors[0][0]) for _ in range(4)] == [1.0, 2.0, 3.0, 4.0]
+
+
+def test_buffers_go_with_their_stage_and_with_the_connection(
+    server: Listening, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once, and not when garbage is collected: they are as large as what crosses."""
+    made, empty, three = list[weakref.ref[Tensor]](), wire.empty, (torch.ones(3),)
+
+    def noted(form: wire.Form) -> Tensors:
+        tensors = empty(form)
+        made.extend(map(weakref.ref, tensors if form.nbytes == 12 else ()))
+        return tensors
+
+    monkeypatch.setattr(wire, "empty", noted)
+
+    def asked(name: bytes) -> TcpClient:
+        server.serve(Works(layout(three), lambda _: FOUR, fingerprint=name))
+        ours = client(server, layout(FOUR), name)
+        ours.send(1, three)
+        ours.receive()
+        return ours
+
+    def left() -> int:
+        return sum(each() is not None for each in made)
+
+    gc.disable()
+    try:
+        ours = asked(b"a stage.")
+        assert left() == BUFFERS
+        server.serve(Works(layout(FOUR), doubled, fingerprint=b"another."))
+        ours.open(b"another.", layout(FOUR))
+        ours.send(2, FOUR)
+        ours.receive()
+        assert wait_until(lambda: left() == 0)
+        ours.close()
+        ours = asked(b"a third.")
+        assert left() == BUFFERS
+        ours.close()
+        assert wait_until(lambda: left() == 0)
+    finally:
+        gc.enable()
 
 
 def fail(_: Tensors) -> Tensors:
