@@ -110,7 +110,7 @@ class Member(Executor, Watcher):
 
     def __init__(self, testbed: str, say: Callable[[str], None]) -> None:
         self._testbed, self._say = testbed, say
-        self._asked: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = queue.SimpleQueue()
+        self._asked: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
         self.session = ""
         """The driver's for whom the testbed is open; empty while it is not."""
         self._undo = ExitStack()
@@ -121,19 +121,30 @@ class Member(Executor, Watcher):
         return future
 
     def work(self) -> None:
-        """Do what is submitted until the thread is interrupted. Raises KeyboardInterrupt."""
+        """Do what is submitted until the thread is interrupted, or there is an `end`. Raises KeyboardInterrupt."""
         try:
             while True:
                 try:
-                    future, call = self._asked.get(timeout=IDLE_S if self.session else None)
+                    asked = self._asked.get(timeout=IDLE_S if self.session else None)
                 except queue.Empty:
                     self.close()
                     continue
+                if asked is None:
+                    raise KeyboardInterrupt
+                future, call = asked
                 if future.set_running_or_notify_cancel():
                     future.set_result(call())
         finally:
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the testbed is put back once
-            self.close()
+            try:
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the testbed is put back once
+            finally:  # also where a signal comes just now
+                self.close()
+
+    def end(self) -> None:
+        """Have `work` end, at once where it does something. A signal alone may not reach it: Python wakes no thread
+        for one that another thread got, and code that must not fail may swallow the interrupt."""
+        os.kill(os.getpid(), signal.SIGTERM)
+        self._asked.put(None)
 
     def close(self) -> None:
         """Put the testbed back."""
@@ -255,7 +266,7 @@ def join(scheduler: str, let_in: Security, testbed: str, name: str, say: Callabl
         while member.worker.status is Status.running:
             await asyncio.sleep(LOOK_S)
         is_lost.set()
-        os.kill(os.getpid(), signal.SIGTERM)
+        member.end()
 
     with scratch.folder() as folder:
         threading.Thread(target=loop.run_forever, name="scheduler", daemon=True).start()

@@ -167,6 +167,19 @@ def test_it_sends_each_trial_whole_and_stops_when_nobody_wants_the_rest(order: O
     assert (ended["trials"], ended["testbed_name"]) == (1, "simulated-2")
 
 
+def test_a_member_ends_also_where_a_signal_does_not_reach_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its testbed put back."""
+    monkeypatch.setattr(member.os, "kill", lambda *_: None)
+    monkeypatch.setattr(member.signal, "signal", lambda *_: None)  # this process' own stays
+    said = list[str]()
+    one = Member("simulated", said.append)
+    one.session = "a driver's"
+    one.end()
+    with pytest.raises(KeyboardInterrupt):
+        one.work()
+    assert said == ["put back"]
+
+
 def test_it_keeps_its_testbed_open_for_one_driver(order: Order) -> None:
     member = Alone()
     for session in ("s", "s", "another's"):
